@@ -13,7 +13,7 @@ RELEASE := .venv/.release
 # The tests start hundreds of short processes: without bytecode, each compiles the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run show test torture check format golden bench site audit lock dist clean
+.PHONY: help setup run show test torture check format golden schemas bench site audit lock dist clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -43,13 +43,13 @@ run: $(HORAE)  ## run a demo plan until Ctrl-C, or for SECONDS=30
 show: $(HORAE)  ## show the fields, workflows and findings of the example plans
 	@$(BIN)/python examples/show.py
 
-# Many tests wait, for a second to begin or a process to end: four workers keep two cores busy.
+# Many tests wait, for a second to begin or a process to end: six workers keep two cores busy.
 # Their files are in memory; those of `torture` are on a disk.
 test: $(READY)  ## run all tests
 	@sh scripts/browser.sh
 	@sh scripts/proxy.sh
 	@place=$$(sh scripts/memory.sh) && trap 'rm -rf "$$place"' EXIT && \
-		TMPDIR=$$place $(BIN)/python -m pytest -n 4 --dist worksteal --basetemp=$$place/tests
+		TMPDIR=$$place $(BIN)/python -m pytest -n 6 --dist worksteal --basetemp=$$place/tests
 	@$(BIN)/python scripts/floor.py
 
 torture: $(READY) $(RELEASE)  ## run all tests with every large number in full
@@ -68,6 +68,9 @@ format: $(READY)  ## format the code as `check` requires
 
 golden: $(READY)  ## record the machine-readable output again (tests/golden/README.md)
 	$(BIN)/python tests/golden/record.py
+
+schemas: $(READY)  ## write schemas/ from the fields that are read
+	$(BIN)/python scripts/schemas.py
 
 bench: $(READY)  ## run the benchmarks, compared with named alternatives
 	@for program in bench/*.py; do echo "== $$program"; $(BIN)/python $$program || exit 1; done

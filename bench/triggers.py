@@ -42,7 +42,7 @@ from horae.config import load
 from horae.core.decide import decide
 from horae.core.ports import EntryStep
 from horae.web.api import asgi_app
-from horae.web.router import Front
+from horae.web.front import Front
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -205,7 +205,7 @@ async def armed(triggers: Triggers) -> float:
     for each in range(ROUNDS):
         began = time.perf_counter()
         made = await triggers.create({**flow(10**9 + each), "agent": "worker"})
-        why_not = await triggers.unarmed(made["id"])
+        why_not = await triggers.unarmed([made.id])
         took.append(time.perf_counter() - began)
         assert not why_not
     return _low(took)

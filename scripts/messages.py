@@ -103,17 +103,13 @@ def _text(node: ast.AST) -> str | None:
 
 def _silent(tree: ast.Module) -> Iterator[int]:
     """Yield the identities of the nodes that are not messages, or only a part of one."""
-    routes = {
-        name.id
-        for table in tree.body
-        if isinstance(table, ast.AnnAssign) and ast.unparse(table.target) == "OPERATIONS"
-        for name in ast.walk(table)
-        if isinstance(name, ast.Name)
-    }
+    # What is said about the field of a request stands in its type.
+    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
+    about = {id(part) for each in calls if _called(each) == "about" for part in ast.walk(each)}
     for node in ast.walk(tree):
         unread: list[ast.AST | None] = []
         if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-            is_read = isinstance(node, _FUNCTION) and (_is_command(node) or node.name in routes)
+            is_read = isinstance(node, _FUNCTION) and _is_read(node)
             unread += [] if is_read else [node.body[0]]
         if isinstance(node, _FUNCTION):
             unread.append(node.returns)
@@ -132,13 +128,14 @@ def _silent(tree: ast.Module) -> Iterator[int]:
             unread += [each.format_spec for each in values]
         for each in unread:
             if each is not None:
-                yield from map(id, ast.walk(each))
+                yield from (found for found in map(id, ast.walk(each)) if found not in about)
 
 
-def _is_command(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Tell whether a function is a command or a group of click."""
+def _is_read(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Tell whether users read a docstring: of a command or a group of click, or of a route."""
     called = [each.func if isinstance(each, ast.Call) else each for each in node.decorator_list]
-    return any(isinstance(each, ast.Attribute) and each.attr in _CLICK for each in called)
+    found = [each for each in called if isinstance(each, ast.Attribute)]
+    return any(each.attr in _CLICK or ast.unparse(each.value) == "routes" for each in found)
 
 
 def _called(call: ast.Call) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -62,7 +61,7 @@ def origin_of(name: str, config: Config) -> SettingOrigin:
 @pytest.mark.usefixtures("root")
 def test_without_any_setting_the_defaults_hold() -> None:
     config = settings_from()
-    assert {setting.name: config.value_of(setting) for setting in SETTINGS} == {
+    assert {setting.name: getattr(config, setting.field) for setting in SETTINGS} == {
         "data": Path(".horae"),
         "zone": None,
         "store": None,
@@ -86,7 +85,9 @@ def test_without_any_setting_the_defaults_hold() -> None:
         "watch.quiet": timedelta(milliseconds=200),
         "watch.poll": None,
         "logs.keep": timedelta(days=30),
-        "logs.most": 2**30,
+        "logs.most": 4 * 2**30,
+        "logs.head": 32 * 2**20,
+        "logs.tail": 32 * 2**20,
         "alert.heartbeat": None,
         "alert.every": timedelta(minutes=1),
         "gate.slots": 4,
@@ -116,8 +117,8 @@ def test_without_any_setting_the_defaults_hold() -> None:
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
-def test_a_row_says_all_there_is_to_know(setting: Setting[Any]) -> None:
-    assert getattr(Config, setting.name.replace(".", "_")) is setting
+def test_a_row_says_all_there_is_to_know(setting: Setting) -> None:
+    assert setting.field == setting.name.replace(".", "_")
     assert setting.about
     assert setting.about == setting.about.strip(". \n")
     assert setting.kind.words
@@ -202,7 +203,7 @@ def test_a_flag_for_no_setting_is_a_mistake_in_the_program() -> None:
 def test_settings_are_frozen() -> None:
     config = settings_from()
     for name in ("tenant", "root", "other"):
-        with pytest.raises(AttributeError, match="frozen"):
+        with pytest.raises(AttributeError, match="immutable"):
             setattr(config, name, "x")
 
 
@@ -424,7 +425,7 @@ def test_an_error_keeps_its_facts() -> None:
         ("a = " + "[" * 5000, "horae.toml: too many nested brackets"),
         ("a." * 5000 + "a = 1", "horae.toml:1: 100 dots in one line"),
         ("x" * 70_000, "horae.toml: has 70,000 bytes"),
-        (b"ok = 1\nzone = '\xff'", "horae.toml: line 2, column 9 (byte 15): 0xff is not UTF-8"),
+        (b"ok = 1\nzone = '\xff'", "horae.toml:2:9: 0xff at byte 15 is not UTF-8"),
     ],
 )
 def test_a_broken_file_is_named_with_line_and_column(toml: str | bytes, words: str) -> None:
@@ -687,7 +688,7 @@ class Untouchable(dict):
     get = __getitem__
 os.environ = Untouchable()
 import horae.config
-slow = {"tomllib", "yaml", "click", "dataclasses", "difflib", "shlex", "pathlib", "datetime"}
+slow = {"tomllib", "yaml", "click", "difflib", "zoneinfo", "asyncio"}
 assert not slow & sys.modules.keys(), slow & sys.modules.keys()
 """
     run = subprocess.run(

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 import horae.config as table
 from horae.app import build, keep
 from horae.cli.group import horae as command
 from horae.cli.run import run
+from horae.cli.up import _words
 from horae.config import SETTINGS, SettingError, SettingsChangedError, confirm, load, untrusted
 from horae.config.trust import TrustError
 from horae.core.actor import acting
@@ -349,6 +351,13 @@ def test_a_running_engine_keeps_its_command_until_somebody_trusts_the_new_one(
                 each for each in await app.ledger.events_after(0) if each.kind == "settings_trusted"
             ]
             assert event.facts["settings"] == ["agent.command"]
+            word, text = await _words(app.ledger, [event], "UTC")
+            assert (word, text[:23]) == ("trusted", "agent.command of commit")
+            edit = structs.replace(event, facts={**event.facts, "commits": []})
+            assert await _words(app.ledger, [edit], "UTC") == ("trusted", "agent.command")
+            edit = structs.replace(edit, actor="cli:ada")
+            by = "agent.command, by ada, on the command line"
+            assert await _words(app.ledger, [edit], "UTC") == ("trusted", by)
             stop.set()
             await keeping
 

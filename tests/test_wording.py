@@ -33,8 +33,8 @@ VERBS = {
     "Add", "Approve", "Archive", "Assign", "Cancel", "Change", "Check", "Claim", "Clear", "Count",
     "Create", "Delete", "Disable", "Edit", "Enable", "End", "Explain", "Export", "Follow", "Import",
     "Install", "List", "Manage", "Mark", "Move", "Open", "Pause", "Print", "Query", "Recycle",
-    "Reject", "Release", "Remove", "Replace", "Restore", "Resume", "Revoke", "Rotate", "Run",
-    "Schedule", "Set", "Show", "Simulate", "Start", "Stop", "Tick", "Trust", "Write",
+    "Reject", "Release", "Remove", "Replace", "Restart", "Restore", "Resume", "Revoke", "Rotate",
+    "Run", "Schedule", "Set", "Show", "Simulate", "Start", "Stop", "Tick", "Trust", "Write",
 }  # fmt: skip
 # What a text must not say, and what it says instead.
 BANNED = {

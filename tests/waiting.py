@@ -19,16 +19,21 @@ _Found = TypeVar("_Found")
 
 PATIENCE: Final = 60.0  # seconds for an event that takes one on a machine that does nothing else
 NAP: Final = 0.01  # seconds between two looks
+LONG_NAP: Final = 0.5  # between two that take long
 
 
 def wait_until(
     look: Callable[[], _Found], *, within: float = PATIENCE, said: Callable[[], str] = str
 ) -> _Found:
     """Look until something is found, and return it; fail with what was said meanwhile."""
-    end = time.monotonic() + within
+    began = time.monotonic()
+    end = began + within
     while not (found := look()):
-        assert time.monotonic() < end, f"not within {within} s: {said()}"
-        time.sleep(NAP)
+        looked = time.monotonic()
+        assert looked < end, f"not within {within} s: {said()}"
+        # A look that costs much is taken less often: looking is a third of the time at most.
+        time.sleep(min(max(NAP, 2 * (looked - began)), LONG_NAP))
+        began = time.monotonic()
     return found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 TYPE_CHECKING = False  # typing's own would cost a third of the time of `horae --version`
 if TYPE_CHECKING:
     from horae.app import check, run_workflow
+    from horae.client import connect, connect_async
     from horae.core.project import project
     from horae.errors import HoraeError
     from horae.org.query import parse_timestamp, query
@@ -21,14 +22,15 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Cron", "CronError", "HoraeError", "check", "durable", "entries", "parse_rfc3339",
-    "parse_timestamp", "project", "query", "repeat", "run_workflow", "tangle", "upgrade",
-    "validate",
+    "Cron", "CronError", "HoraeError", "check", "connect", "connect_async", "durable", "entries",
+    "parse_rfc3339", "parse_timestamp", "project", "query", "repeat", "run_workflow", "tangle",
+    "upgrade", "validate",
 ]  # fmt: skip
 
 # Each name is imported when it is first used, so that the command line starts at once.
 _HOMES = {
     "app": ("check", "run_workflow"),
+    "client": ("connect", "connect_async"),
     "core.project": ("project",),
     "errors": ("HoraeError",),
     "org.query": ("parse_timestamp", "query"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -19,6 +20,10 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from msgspec import to_builtins
+
+import horae
+from horae import __version__
 from horae.cluster.queue import Carried
 from horae.config import Config, known_names, load, secrets_of, state_directory
 from horae.config.trust import EngineSettings
@@ -52,7 +57,8 @@ from horae.files.watch import changes
 from horae.org.document import read
 from horae.org.query import misread
 from horae.process.cgroup import CgroupLimits, delegated_cgroup
-from horae.process.logs import tidy
+from horae.process.handover import EngineControl, HandedToken, HandOver
+from horae.process.logs import tidy, trim
 from horae.process.masking import masked
 from horae.process.processes import LOG_NAME, Processes
 from horae.process.run_settings import RunSettings
@@ -71,7 +77,7 @@ from horae.sources.triggers.runner import PromptRunner
 from horae.sources.triggers.service import Triggers
 from horae.sources.triggers.source import Synced, TriggerSource, has_files, sync
 from horae.sources.workflows.runner import WorkflowRunner, the_world
-from horae.store.lock import LockUse
+from horae.store.lock import Lock, LockUse
 from horae.store.sqlite import SqliteLedger
 
 if TYPE_CHECKING:
@@ -81,6 +87,7 @@ if TYPE_CHECKING:
     from horae.core.launch import Launch
     from horae.core.ports import Clock, Ended, Held, Job, Process, Run, Runner, Unreleased
     from horae.org.plan import Diagnostic
+    from horae.process.handover import HandedProcesses
     from horae.store.ledger import SqlLedger
 
 log = logging.getLogger(__name__)
@@ -91,12 +98,15 @@ AskObstacle: TypeAlias = "Callable[[Filed], Awaitable[str | None]]"
 FOLDERS: Final = ("runs", "trees", "cache", "backups", FOLDER)  # in the data directory
 ROOT_NAME: Final = "root"  # in the data directory: which plans its ledger is about
 NIGHT: Final = timedelta(hours=3, minutes=30)  # after midnight in UTC: backups, old output
+_SOON: Final = timedelta(minutes=1)  # from the start to the first look at the output of runs
+_HOUR: Final = timedelta(hours=1)  # between two of them
 _SIGNATURE: Final = "post.key"
 _WATCH: Final = "file changes are not detected: "  # what a note about the watch begins with
 _NIGHT: Final = "nightly maintenance: "  # what a note about backups and old output begins with
 _LONGEST_PATH: Final = 1 << 16  # bytes of the file that names the plan root
 _LONGEST_KEY: Final = 1 << 10  # bytes of the file that holds a key
 _POLL: Final = 60.0  # seconds that a look elsewhere may take
+_VERSION: Final = re.compile(r'^__version__ = "([^"]+)"$', re.MULTILINE)
 _GITHUB: Final = ("GH_TOKEN", "GITHUB_TOKEN")  # who looks at GitHub, if the settings say
 
 
@@ -149,6 +159,7 @@ class Runners:
         return _WithToken(held, end) if number in self.tokens.runs else held
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
+        self.tokens.end(run.number)
         runner, _ = self.by_work.get(filed.work, (None, None))
         return None if runner is None else await runner.look_back(filed, run)
 
@@ -212,7 +223,10 @@ class App:
     settings: EngineSettings  # which of them wait for a person
     notes: list[str]  # what is not as it should be, in words
     dispatcher: Dispatcher | None = None  # of the tasks of the board
+    control: EngineControl | None = None
     has_begun: bool = False
+    # Set when no more requests are answered.
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
     # Set while a file of `.agentd` is there and cannot be read.
     unread: asyncio.Event = field(default_factory=asyncio.Event)
     # Two that apply files at once would both create what is new.
@@ -248,9 +262,43 @@ class App:
         if self.dispatcher is not None and (error := self.dispatcher.problem) is not None:
             problems.append(str(error) if isinstance(error, HoraeError) else unexpected(error))
         problems += [*self.notes, *self.settings.notes]
+        if (newer := installed_version()) != __version__:
+            switch = "`horae restart` switches to it"
+            problems.append(f"horae {newer} is installed, and {__version__} is running; {switch}")
         since = "" if started_at is None else key_time(started_at)
         told = tuple(dict.fromkeys(problems))
         return EngineFacts(True, str(self.data), os.getpid(), since, told)
+
+    async def hand_over(self, listeners: Mapping[str, int]) -> HandOver | None:
+        """Let go of all that another image of the engine goes on with; None: it stops instead."""
+        assert isinstance(self.ledger, SqliteLedger), "a node of a cluster has nothing to hand over"
+        await self.wait_for_others()
+        if self.control is None or not self.control.restart.is_set():
+            return None
+        numbers = self.engine.launch.hand_over()
+        tokens = self.place.tokens or RunTokens()
+        kept = [(number, tokens.of_run(number)) for number in numbers]
+        return HandOver(
+            0,
+            self.ledger.hand_over_lock(),
+            await self.host.processes.hand_over(numbers),
+            tuple(
+                HandedToken(number, each[0], each[1].actor, tuple(each[1].scopes))
+                for number, each in kept
+                if each is not None
+            ),
+            dict(listeners),
+        )
+
+    async def wait_for_others(self) -> None:
+        """Wait for runs that cannot be handed over, while a restart is asked for."""
+        carries, control = self.host.processes.carries, self.control
+        if control is None:
+            return
+        waiting = self.engine.wait_for_others(
+            lambda run, held: carries(run.number, held.process), within=control.drain
+        )
+        await first_of([waiting, control.stop.wait()])
 
     def is_well(self) -> bool:
         turned_at, now = self.engine.turned_at, self.clock.now()
@@ -271,12 +319,11 @@ class App:
         await self.engine.read_all()
         with acting(await own_actor(self.ledger, self.data)):
             asked = await ask(self.service)
-        launch.start([asked.filed])
+        launch.start([await self.service.filed(asked.receipt)])
         await launch.rest()
         if launch.failure is not None:
             raise launch.failure
-        filed = await self.ledger.receipt(asked.filed.number)
-        assert filed is not None, "it was just filed"
+        filed = await self.service.filed(asked.receipt)
         # It stays unsettled: the next engine asks again, also for what failed, and sees to alerts.
         for source in self.sources:
             is_own = source.name == filed.source and filed.status in FINAL
@@ -310,29 +357,51 @@ def try_reader() -> None:
 
 @asynccontextmanager
 async def build(
-    config: Config, *, clock: Clock | None = None, command: str = ""
+    config: Config,
+    *,
+    clock: Clock | None = None,
+    command: str = "",
+    lock: Lock | None = None,
+    given: HandOver | None = None,
 ) -> AsyncIterator[App]:
     """Give an app whose ledger is locked and open, and whose engine has not started.
 
-    *command* is the command that executes a run with the app, and starts no engine.
+    *command* is the command that executes a run with the app, and starts no engine. *lock* and
+    *given* are what an image of the engine before this one has handed over.
     """
     try_reader()
     clock = clock or SystemClock()
     root, data = Path(config.root).resolve(), Path(os.path.abspath(config.data))
     async with AsyncExitStack() as stack:
         use = LockUse.RUN if command else LockUse.ENGINE
-        ledger = await SqliteLedger.open(data, now=clock.now(), use=use, command=command)
+        ledger = await SqliteLedger.open(data, now=clock.now(), use=use, command=command, held=lock)
         stack.push_async_callback(ledger.close)
-        processes = await stack.enter_async_context(open_processes(config, data))
+        runs = None if given is None else given.processes
+        processes = await stack.enter_async_context(open_processes(config, data, runs))
         trees = Trees(root, data, config.git_local or ())
-        host = Host(processes, run_place(config, root, data), trees)
+        place = run_place(config, root, data)
+        tokens = place.tokens or RunTokens()
+        for each in () if given is None else given.tokens:
+            tokens.adopt(each.run, each.digest, actor=each.actor, scopes=each.scopes)
+        host = Host(processes, place, trees)
         context = Context(config, root, clock, ledger)
         ledger.note_lock(zone=context.zone_name)
         yield assemble(context, host)
 
 
-def open_processes(config: Config, data: Path) -> Processes:
-    return Processes(data, cgroup=delegated_cgroup(), limits=limits_of(config))
+def open_processes(config: Config, data: Path, given: HandedProcesses | None = None) -> Processes:
+    kept, limits = (config.logs_head, config.logs_tail), limits_of(config)
+    return Processes(data, cgroup=delegated_cgroup(), limits=limits, kept=kept, given=given)
+
+
+def installed_version() -> str:
+    """Return the version of the package on disk, which may be newer than the one that runs."""
+    try:
+        text = Path(horae.__file__).read_text()
+    except OSError:  # it is being replaced
+        return __version__
+    found = _VERSION.search(text)
+    return __version__ if found is None else found[1]
 
 
 def limits_of(config: Config) -> CgroupLimits:
@@ -377,6 +446,7 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
         revise=None if shared is not None else _commits(context).of,
         launch=None if shared is None else leader_launch,
         home="" if shared is None else host.name,
+        adopted=host.processes.adopted,
     )
     service = Service(
         **common,
@@ -411,7 +481,9 @@ class _CrewParts(NamedTuple):
 def _crew_of(context: Context, host: Host, busy: Callable[[], frozenset[str]]) -> _CrewParts:
     config, common = context.config, context.common
     agents = AgentHost(settings_registry(config), host.processes, host.place)
-    crew = None if config.crew_def is None else Roster(config.crew_def.absolute()).agents
+    crew = (
+        None if config.crew_def is None else Roster(config.crew_def.absolute(), context.root).agents
+    )
     board = CommittedBoard(context.board)
     dispatcher = keeper = None
     if crew is not None and config.board_auto_dispatch:
@@ -424,11 +496,11 @@ def _crew_of(context: Context, host: Host, busy: Callable[[], frozenset[str]]) -
     manifest = config.crew_def or config.keeper_def
     if manifest is not None:
         keeping = Keeping(
+            Roster(manifest.absolute(), context.root),
             config.keeper_mode,
             timeout,
             config.gitops,
             context.zone_name,
-            manifest.absolute(),
             is_single=config.crew_def is None,
             has_files=config.store is None,
         )
@@ -521,7 +593,7 @@ async def keep(
 
     *watch* replaces the watch of the files. The end of a task *beside* it is the end of all.
     """
-    engine = app.engine
+    engine, control = app.engine, app.control
     if not app.has_begun:
         await start(app)
     await _apply_soon(app)
@@ -539,20 +611,34 @@ async def keep(
         _read_files_again(app),
         _read_secrets_again(app),
         _by_night(app),
+        _tidy_logs(app),
         _beat(app),
         stop.wait(),
         *beside,
     ]
     if dispatcher is not None:
         parts.append(dispatcher.run(engine.offer))
+    if control is not None:
+        parts.append(control.restart.wait())
+    is_restart = False
     try:
         await first_of(parts)
+        if control is not None and control.restart.is_set():
+            await app.wait_for_others()
+            is_restart = control.restart.is_set()
     except LedgerError as error:
         engine.trouble = error  # told now: what runs may go on for a while
         raise
     finally:
-        await engine.stop(within=app.config.run_drain)
-    await engine.turn()
+        if not is_restart:
+            await end(app)
+    if not is_restart:
+        await engine.turn()
+
+
+async def end(app: App) -> None:
+    within = app.config.run_drain if app.control is None else app.control.drain
+    await app.engine.stop(within=within)
 
 
 async def first_of(parts: Sequence[Awaitable[object]]) -> None:
@@ -705,13 +791,27 @@ async def _by_night(app: App) -> None:
         night = now.replace(hour=0, minute=0, second=0, microsecond=0) + NIGHT
         await app.clock.wait(never, until=night if night > now else night + timedelta(days=1))
         app.notes[:] = [note for note in app.notes if not note.startswith(_NIGHT)]
-        now, keep, most = app.clock.now(), app.config.logs_keep, app.config.logs_most
         try:
             if isinstance(app.ledger, SqliteLedger):
-                await app.ledger.back_up_nightly(app.data, now=now)
-            await asyncio.to_thread(tidy, app.data / "runs", now=now, keep=keep, most=most)
+                await app.ledger.back_up_nightly(app.data, now=app.clock.now())
         except (HoraeError, OSError) as error:  # tomorrow is another night
             app.notes.append(f"{_NIGHT}{error}")
+
+
+async def _tidy_logs(app: App) -> None:
+    never, runs, config = asyncio.Event(), app.data / "runs", app.config
+    wait = _SOON
+    while True:
+        await app.clock.wait(never, until=app.clock.now() + wait)
+        now, wait = app.clock.now(), _HOUR
+        try:
+            left = await asyncio.to_thread(tidy, runs, now=now, keep=config.logs_keep)
+            if left > config.logs_most:
+                last = await app.ledger.newest_ends()
+                most = config.logs_most
+                await asyncio.to_thread(trim, runs, now=now, most=most, valued=last)
+        except (HoraeError, OSError) as error:  # an hour later it may be possible
+            log.warning("cannot tidy the output of runs: %s", error)
 
 
 async def _beat(app: App) -> None:
@@ -804,7 +904,8 @@ def run_workflow(
             world = the_world(parsed, workflow, file=name)
             given = input.encode() if isinstance(input, str) else input
             order = runner.order(parsed, world, name=name, run=number, input=given)
-            return (await runner.run(order)).data()
+            record: dict[str, Any] = to_builtins(await runner.run(order))
+            return record
 
     try:
         asyncio.get_running_loop()

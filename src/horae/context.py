@@ -6,14 +6,20 @@ import asyncio
 import os
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from horae.config import Config, known_names, secrets_of, settings_hint
-from horae.core.agent import Agent, AgentDefinition, AgentError, AgentNotFoundError, parse_agent
+from horae.core.agent import (
+    Agent,
+    AgentDefinition,
+    AgentError,
+    AgentNotFoundError,
+    agent_sections,
+    parse_agent,
+)
 from horae.core.clock import machine_zone
 from horae.core.command import Unready, call_in
 from horae.core.entry import KEEPER, Entry, Origin, Work
@@ -21,11 +27,12 @@ from horae.core.ports import Clock, Listed, RunError, Trait
 from horae.core.prompt import read_order
 from horae.core.tool_policy import ToolPolicy, ToolPolicyError
 from horae.errors import Exit, HoraeError
-from horae.files.read import PlanFileError, PlanMissingError, StrPath, find_plans, read_plan
+from horae.files.read import PlanFileError, PlanMissingError, find_plans, read_plan, short_name
 from horae.org.document import read
 from horae.process.ready import unread, why_unready
 from horae.sources.agents import runner
 from horae.sources.board.dispatch import why_unassigned
+from horae.sources.board.rules import CLOSED
 from horae.sources.board.source import BoardSource, task_at
 from horae.sources.board.tasks import Board, find_tasks
 from horae.sources.crew.rules import parse_crew
@@ -110,15 +117,18 @@ class Context:
         return [*problems, *trigger_notes(found, broken)]
 
     async def why_unassigned(self, address: str) -> str:
-        """Return why the board does not assign the task of an entry; "" if it does or will."""
+        """Return why the board does not assign a task; "" if it does, or has no such task."""
         number, manifest = task_at(address), self.config.crew_def
         if number is None:
             return ""
-        if manifest is None or not self.config.board_auto_dispatch:
-            return "crew.def is not set" if manifest is None else "board.auto_dispatch is false"
         try:
-            crew = await asyncio.to_thread(Roster(manifest.absolute()).members)
             cards = await asyncio.to_thread(self.board.read)
+            status = cards.ground.statuses.get(number)
+            if status is None or status in CLOSED:
+                return f"the task is {status}" if status else ""
+            if manifest is None or not self.config.board_auto_dispatch:
+                return "crew.def is not set" if manifest is None else "board.auto_dispatch is false"
+            crew = await asyncio.to_thread(Roster(manifest.absolute(), self.root).members)
         except HoraeError:  # a problem of its own, in `status`
             return ""
         task = next((each for each in cards.tasks if each.id == number), None)
@@ -181,11 +191,11 @@ class Readiness:
             case Work.TICK:
                 members = parse_crew(text).members
                 if members and self._manifest is not None:
-                    roster = Roster(self._manifest.absolute())
+                    roster = Roster(self._manifest.absolute(), self._context.root)
                     try:
                         agent = await asyncio.to_thread(roster.agent, members[0])
                     except RunError as error:
-                        return Unready(error.reason, "correct its definition")
+                        return Unready(error.reason, "")
                     return self._of_agent(self._settings, agent, None)
             case Work.WORKFLOW:
                 for name in entry.agents:
@@ -255,8 +265,7 @@ def crew_source(
     config: Config,
     *,
     started_at: datetime,
-    root: Path | None = None,
-    place: Callable[[Path], StrPath] = Path.absolute,
+    root: Path,  # paths in messages begin there
     **parts: Any,
 ) -> CrewSource | None:
     definition = config.crew_def or config.keeper_def
@@ -273,8 +282,7 @@ def crew_source(
         breather=config.keeper_breather,
         timeout=config.keeper_timeout,
     )
-    is_in_plan = root is not None and definition.absolute().is_relative_to(root)
-    return CrewSource(place(definition), rhythm, keeper=single, is_in_plan=is_in_plan, **parts)
+    return CrewSource(definition.absolute(), rhythm, root=root, keeper=single, **parts)
 
 
 # Which agents there are
@@ -340,6 +348,12 @@ class AgentLookup:
         for finding in crew.diagnostics:
             self.report(finding)
         beside, crew_file = os.path.dirname(manifest), self._short(manifest)
+        names = {member.name for member in crew.members}
+        for idler in crew.idlers:
+            if idler.name not in names:
+                definition = AgentDefinition(idler.name, idler.name, "")
+                stub = Agent(idler.name, definition, Origin(crew_file, idler.line))
+                self.unread.append((stub, Unready(idler.reason, idler.fix)))
         for member in crew.members:
             path = os.path.normpath(os.path.join(beside, member.definition))
             try:
@@ -363,25 +377,22 @@ class AgentLookup:
         text = self._text(path, root=root)
         if text is None or (root is not None and _TAG not in text):
             return
-        file, plan = self._short(path), read(text)
-        places = plan.places()
-        tagged = [at for at, headline in enumerate(plan.headlines) if "agent" in headline.tags]
-        try:
-            if not tagged and root is None:
-                parse_agent(text, file)  # says why it defines none
-            for start, end in pairwise([*tagged, len(plan.headlines)]):
-                line = places[start].line
-                section = "".join(headline.text for headline in plan.headlines[start:end])
-                # The lines above stand there empty, so that what is odd is said with its line.
-                definition = parse_agent("\n" * (line - 1) + section, file)
-                name = definition.name or otherwise
-                if not name:
-                    fix = "add :ID: with a name"
-                    self.say(AgentError(file, line, 1, reason="the agent has no name", fix=fix))
-                    return
+        file, sections = self._short(path), [*agent_sections(read(text))]
+        if not sections and root is None:
+            sections = [(1, text)]  # which says why it defines none
+        for line, section in sections:
+            try:
+                definition = parse_agent(section, file)
+            except AgentError as error:
+                self.say(error)
+                if root is None:
+                    return  # the first definition is that of the member
+                continue
+            if name := definition.name or otherwise:
                 yield Agent(name, definition, Origin(file, line))
-        except AgentError as error:
-            self.say(error)
+            else:
+                fix = "add :ID: with a name"
+                self.say(AgentError(file, line, 1, reason="the agent has no name", fix=fix))
 
     def _text(self, path: str, *, root: str | None = None) -> str | None:
         try:
@@ -391,7 +402,7 @@ class AgentLookup:
             return None
 
     def _short(self, path: str) -> str:
-        return path.removeprefix(f"{self.root}/")
+        return short_name(path, self.root)
 
 
 def block_agents(

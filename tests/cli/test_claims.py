@@ -41,19 +41,19 @@ def test_a_task_is_claimed_and_given_back(call: Call, plan: Path) -> None:
     }  # fmt: skip
     assert "* DOING Sow\n" in plan.read_text()
     ending = call("release", "plan.org", "Sow", "--agent", "wren", "--table")
-    assert (ending.code, ending.out) == (0, "plan.org: Sow: is free again\n")
+    assert (ending.code, ending.out) == (0, "plan.org: Sow: released\n")
     assert "AGENT" not in plan.read_text()
 
 
 def test_people_read_sentences(call: Call, plan: Path) -> None:
     assert call("claim", "plan.org", "Sow", "--agent", "wren", "--table").out == (
-        "plan.org: Sow: claimed by wren\n"
+        "plan.org: Sow: claimed for wren\n"
     )
     assert call("claim", "plan.org", "Sow", "--agent", "wren", "--table").out == (
-        "plan.org: Sow: was claimed by wren already\n"
+        "plan.org: Sow: is already claimed by wren\n"
     )
     assert call("release", "plan.org", "Water", "--agent", "wren", "--table").out == (
-        "plan.org: Water: was not claimed\n"
+        "plan.org: Water: not claimed\n"
     )
 
 
@@ -196,21 +196,24 @@ def test_an_edit_of_a_plan_or_a_task_is_recorded_with_who_made_it(call: Call, pl
     call("claim", "plan.org", "Sow", "--agent", "wren")
     assert not (plan.parent / ".horae").exists(), "no ledger is made for it"
     asyncio.run(kept(plan.parent / ".horae"))
+    (plan.parent / "jobs.txt").write_text("0 3 * * * true\n0 4 * * * false\n")
     for line in (
         "claim plan.org Sow --agent wren",  # it was so already
         "release plan.org Sow --agent wren",
         "done plan.org Water",
         "task add Weed",
         "task transition 1 todo",
+        "import crontab jobs.txt --into plan.org",
     ):
         assert call(*line.split()).code == 0
     events = asyncio.run(kept(plan.parent / ".horae"))
     assert {(each.kind, each.actor) for each in events} == {("edited", f"cli:{USER}")}
     assert [(each.facts["file"], each.facts["what"]) for each in events] == [
-        ("plan.org", "Sow: is free again"),
+        ("plan.org", "Sow: released"),
         ("plan.org", "Water: done"),
         ("board/tasks/001-weed.md", "Task #1 added: board/tasks/001-weed.md"),
         ("board/tasks/001-weed.md", "Task #1 transitioned to todo."),
+        ("plan.org", "2 jobs imported"),
     ]
 
 

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterator
+from datetime import datetime, timedelta
+from errno import EACCES
 from pathlib import Path
 from threading import Timer
 
@@ -11,6 +13,7 @@ import pytest
 from calling import Call
 from commands import engine_up
 from horae.cli.group import COMMANDS, NEAR, OLD, Section, horae
+from horae.cli.run import run
 from waiting import wait_until
 
 PLAN = "* Digest\n:PROPERTIES:\n:SCHEDULE: 0 9 * * *\n:COMMAND: true\n:END:\n"
@@ -158,6 +161,53 @@ def test_list_shows_state_and_last_run_of_the_ledger(call: Call, tmp_path: Path)
     assert "Digest" in call("list").out
 
 
+def test_list_says_since_when_a_time_is_overdue_and_which_entries_are_gone(
+    call: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "plan.org").write_text(PLAN + PLAN.replace("Digest", "Alpha"))
+    assert call("run", "Digest").code == 0
+    next_at = datetime.fromisoformat(call("list", "--search", "Alpha", "--json").data[0]["next_at"])
+    late = ("--at", (next_at + timedelta(minutes=5)).isoformat())
+    assert call("list", *late).out.count("overdue since") == 2
+    status = call("status", *late).out
+    assert "overdue since (decided at the next `horae up`)\n" in status
+    assert status.index("overdue since") < status.index("Alpha  plan.org")
+    assert "next\n" not in status
+    on_time = call("status", "--at", next_at.isoformat()).out
+    assert ("overdue" in on_time, "next\n" in on_time) == (False, True)
+    assert call("list", "--state", "new").out == "no entries\n"
+    (tmp_path / "plan.org").write_text(PLAN)
+    assert call("run", "Digest").code == 0
+    [gone] = call("list", "--state", "gone", "--json").data
+    assert (gone["title"], gone["state"]) == ("Alpha", "gone")
+
+
+def test_status_and_list_take_the_directory_that_up_takes(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "plans").mkdir()
+    (tmp_path / "plans" / "plan.org").write_text(PLAN)
+    assert call("run", "Digest", "--root", "plans").code == 0
+    at = ("--at", "2026-06-06T00:00:00Z", "--json")
+    for command in ("status", "list"):
+        assert call(command, "plans", *at).data == call(command, "--root", "plans", *at).data
+        assert call(command, "none").code == 4
+
+
+# run
+
+
+def test_a_run_of_what_is_not_there_leaves_no_ledger_behind(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "plan.org").write_text(PLAN)
+    for word, said in {
+        "Digets": "no entry is called 'Digets'; did you mean 'Digest'?",
+        "none.org": "none.org: does not exist",
+        "plan.org": "plan.org: contains no workflow",
+    }.items():
+        ending = call("run", word)
+        assert (ending.code, said in ending.err) == (4, True)
+    assert not (tmp_path / ".horae").exists()
+    assert call("run", "digest").code == 0
+
+
 # retry
 
 
@@ -214,3 +264,11 @@ def test_stop_ends_the_engine_and_tells_what_it_waits_for(call: Call, tmp_path: 
         assert (ending.code, ending.out) == (0, f"the engine (process {process.pid}) has stopped\n")
         assert process.wait(10) == 0
     assert call("history", "--json").data[0]["status"] == "done"
+
+
+def test_a_file_that_the_system_refuses_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    def refused() -> None:
+        raise PermissionError(EACCES, "Permission denied", ".horae/lock")
+
+    assert run(click.Command("status", callback=refused), name="horae", args=[]) == 75
+    assert capsys.readouterr().err == "horae: .horae/lock: permission denied\n"

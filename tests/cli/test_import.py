@@ -234,3 +234,9 @@ def test_what_was_taken_over_runs(call: Call, tmp_path: Path) -> None:
     ending = call("run", "Count", "--json")
     assert ending.code == Exit.OK, ending.err
     assert (tmp_path / "home" / "out").read_text() == "B\nA\n"
+
+
+def test_a_file_without_jobs_is_said(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "tab").write_text("")
+    ending = call("import", "crontab", "tab")
+    assert (ending.code, ending.out, ending.err) == (Exit.OK, "", "horae: no jobs in tab\n")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from commands import run_command
 from horae import check
 from horae.cli.init import init
 from horae.config import load
@@ -15,6 +16,7 @@ from horae.org.world import tangle
 from horae.sources.crew.rules import parse_crew
 from horae.sources.plans.arming import entries
 from horae.sources.triggers.source import read_folder
+from provider import Provider, says, uses
 
 
 def written(folder: Path) -> str:
@@ -46,6 +48,27 @@ def test_what_is_there_stays(tmp_path: Path) -> None:
     assert f"{tmp_path / 'plan.org'} already exists and was not changed" in done.output
     assert (tmp_path / "plan.org").read_text() == "* Mine\n"
     assert "zone = " in (tmp_path / "horae.toml").read_text()
+
+
+def test_its_agent_ticks_with_a_model_and_no_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pydantic_ai")
+    done = CliRunner().invoke(init, [str(tmp_path), "--agent"])
+    assert done.exit_code == 0, done.output
+    with Provider(uses("Read", path="NOTES.org"), says("Looked.")) as provider:
+        monkeypatch.setenv("HORAE_MODEL_URL", provider.url)
+        ended = run_command("horae", "agent", "tick", "caretaker", "--watch", at=tmp_path)
+    assert (ended.code, "Looked." in ended.out) == (0, True), ended.err
+    assert "You look after the notes" in str(provider.asked[0])
+    assert provider.offered() >= {"Read", "Write"}
+
+
+def test_a_settings_file_that_is_there_is_told_what_its_agent_needs(tmp_path: Path) -> None:
+    (tmp_path / "horae.toml").write_text('zone = "UTC"\n')
+    done = CliRunner().invoke(init, [str(tmp_path), "--agent"])
+    assert 'add to it:\n[keeper]\ndef = "agent.org"' in done.output
+    assert (tmp_path / "horae.toml").read_text() == 'zone = "UTC"\n'
 
 
 def test_the_workflow_in_its_comments_works_without_the_hashes(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_a_backup_never_replaces_what_is_there(call: Call, tmp_path: Path) -> No
         )
     assert (tmp_path / "letter.txt").read_text() == "Dear"
     ending = call("backup", "nowhere/copy.db")
-    assert (ending.code, "its directory does not exist" in ending.err) == (6, True)
+    assert (ending.code, "its directory does not exist" in ending.err) == (4, True)
 
 
 def test_without_a_ledger_there_is_nothing_to_back_up_or_prune(call: Call, tmp_path: Path) -> None:
@@ -173,6 +173,18 @@ def test_a_restore_into_nothing_says_that_there_was_none(
         "restored copy.db as the ledger of fresh; scheduled times that have passed do not run; there was no ledger before\n"
     )
     assert len(call("history", "--data", "fresh", "--json").data) > 0
+
+
+def test_a_restore_names_what_was_left_of_a_ledger(call: Call, data: Path) -> None:
+    call("backup")
+    for suffix in ("", "-shm"):
+        (data / f"ledger.db{suffix}").unlink(missing_ok=True)
+    (data / "ledger.db-wal").write_bytes(b"")
+    ending = call("doctor", "--restore", "--table")
+    assert ending.code == 0
+    [kept] = data.glob("ledger-before-*")
+    missing = "the database of the previous ledger was missing"
+    assert ending.out.endswith(f"; {missing}; kept: .horae/{kept.name}\n")
 
 
 # Prune
@@ -302,7 +314,10 @@ def test_a_doctor_without_a_whole_backup_says_so(call: Call, data: Path) -> None
     (data / "backups").mkdir()
     (data / "backups" / "a.db").write_text("not a ledger")
     assert "none of 1 is intact" in call("doctor", "--json", "--restore").err
-    assert checks(call("doctor", "--json"))["backups"] == ("fail", "run `horae backup`")
+    assert checks(call("doctor", "--json"))["backups"] == (
+        "fail",
+        "run `horae backup` while the ledger is intact",
+    )
 
 
 @pytest.mark.parametrize(

@@ -300,6 +300,28 @@ def test_why_names_the_neighbours_of_what_is_no_moment(call: Call) -> None:
 
 
 @pytest.mark.usefixtures("data")
+def test_text_into_a_pipe_has_no_blanks_at_the_ends_of_lines(call: Call) -> None:
+    for words in (("status", "--at", LOOK), ("history",), ("list",)):
+        lines = call(*words, "--table").out.splitlines()
+        assert len(lines) > 2
+        assert [each for each in lines if each.endswith(" ")] == []
+
+
+@pytest.mark.usefixtures("data")
+def test_why_tells_of_times_in_a_row_with_the_same_reason_once(call: Call) -> None:
+    asked = ("why", "Poll@2026-03-31", "--at", LOOK)
+    seen = "the entry was first seen later, at 2026-04-01 Wed 00:30 America/New_York"
+    day = "2026-03-31 Tue 00:00 to 23:00 America/New_York, 24 times"
+    assert call(*asked, "--table").out.splitlines()[3:] == [
+        f"{day}  {seen}; earlier times do not run"
+    ]
+    assert len(call(*asked, "-n", "3", "--json").data["answers"]) == 3
+    mixed = call("why", "Poll@2026-04-01", "--at", LOOK, "-n", "2", "--table").out.splitlines()
+    assert mixed[3].startswith("2026-04-01 Wed 00:00 America/New_York  the entry was first seen")
+    assert mixed[-1] == "not all are shown; increase -n"
+
+
+@pytest.mark.usefixtures("data")
 def test_the_last_day_of_a_status_is_that_before_its_time(call: Call) -> None:
     now, before = (call("status", "--at", at, "--json").data for at in (LOOK, "2020-01-01"))
     assert [each["title"] for each in now["failed"]] == ["Digest"]
@@ -403,7 +425,10 @@ def test_a_command_inside_a_run_acts_for_its_agent_until_that_run_is_over(
 def test_the_end_of_a_pause_lies_ahead(call: Call) -> None:
     ending = call("pause", "Digest", "--until", "2020-01-01")
     assert ending.code == 2
-    assert ending.err == "horae: 2020-01-01 Wed 00:00 Europe/Berlin is in the past\n"
+    assert (
+        ending.err
+        == "horae: 2020-01-01 Wed 00:00 Europe/Berlin is in the past; name a later time\n"
+    )
     assert call("pause", "Digest", "--until", "soon").code == 2
 
 

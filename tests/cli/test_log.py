@@ -142,6 +142,16 @@ def test_the_note_of_a_request_is_in_the_line_of_its_end(root: Path) -> None:
     assert re.fullmatch("Good .*; requested by .*, on the command line: before the upgrade", end)
 
 
+def test_a_line_about_a_token_begins_with_its_name(root: Path) -> None:
+    with kept(root) as log:
+        asked = ("token", "add", "ops", "--scope", "read,run", "--root", str(root))
+        assert run_command("horae", *asked).code == 0
+        wait_until(lambda: "  token added  " in log.out.read_text())
+    assert re.search(
+        "  token added  ops  scopes: read run, by .*, on the comm", log.out.read_text()
+    )
+
+
 def test_at_debug_it_tells_what_is_scanned_decided_started_and_waited_for(root: Path) -> None:
     with kept(root, "--log", "plain", "--log-level", "debug") as log:
         run_both(root)
@@ -259,6 +269,13 @@ def test_the_same_warning_is_written_once_a_minute_with_its_count() -> None:
         (120, "the database is away (repeated 11 times in the last minute)"),
     ]
     assert len(written) == 3 + 30  # each other message is another
+
+
+def test_a_warning_that_quotes_another_error_of_the_same_class_is_the_same() -> None:
+    repeats = RepeatFilter()
+    found = [record("%s; trying again", OSError(f"attempt {n}")) for n in range(3)]
+    found.append(record("%s; trying again", ValueError("attempt 3")))
+    assert [repeats.filter(each) for each in found] == [True, False, False, True]
 
 
 @pytest.mark.parametrize("form", ["plain", "json"])

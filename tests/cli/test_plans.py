@@ -107,7 +107,7 @@ def test_filters_keep_the_headlines_that_have_all_that_is_asked(
     ("args", "message"),
     [
         (["query", "--prop", "owner"], "--prop takes KEY=VALUE, not 'owner'."),
-        (["query", "--at", "2026-01-01"], "--at goes with --overdue."),
+        (["query", "--at", "2026-01-01"], "--at requires --overdue."),
         (["query", "--overdue", "--at", "noon"], "'noon' is not a time; write it like"),
         (["query", "--overdue", "--at", "2026-02-30"], "'2026-02-30' is not a valid time"),
         (["querry"], "No such command 'querry'. Did you mean 'query'?"),
@@ -138,7 +138,7 @@ def test_what_cannot_be_read_is_one_line_each_and_the_rest_goes_on(
     assert rows == ["where", "garden.org:1", "garden.org:7", "garden.org:9", "garden.org:13"]
     assert ending.err.splitlines() == [
         "horae: gone.org: does not exist",
-        "horae: latin.org: line 1, column 6 (byte 5): 0xe9 is not UTF-8; save the file as UTF-8",
+        "horae: latin.org:1:6: 0xe9 at byte 5 is not UTF-8; save the file as UTF-8",
         "horae: bare: contains no plan, that is, no file named *.org",
         "horae: pipe.org: is a FIFO; only regular files can be plans",
     ]
@@ -312,3 +312,13 @@ def test_help_names_every_command_and_the_exit_codes(call: Call) -> None:
     assert ending.code == 0
     for word in ("query", "tangle", "check", "config", "Exit codes", "130 interrupted"):
         assert word in ending.out
+
+
+def test_check_reports_every_agent_without_a_system_prompt(call: Call) -> None:
+    Path("agents.org").write_text("* wren :agent:\n* moss :agent:\nYou write.\n* fern :agent:\n")
+    ending = call("check", "agents.org", "--json")
+    found = [(each["line"], each["message"]) for each in ending.data if each["code"] == "agent"]
+    assert found == [(1, "the agent has no system prompt"), (4, "the agent has no system prompt")]
+    listed = call("agent", "list", "--json")
+    assert [each["agent"] for each in listed.data] == ["moss"]
+    assert len(listed.err.splitlines()) == 2

@@ -16,7 +16,7 @@ import pytest
 
 from commands import HORAE, engine_up
 from horae.cli import connection
-from horae.cli.client import Far
+from horae.client import Client
 from horae.web import address
 from waiting import wait_until
 
@@ -130,7 +130,7 @@ def test_apply_says_what_cannot_run_dry_or_not_and_so_does_whoever_makes_an_agen
 
 def test_whoever_asks_for_what_cannot_start_is_told_at_once(home: Call) -> None:
     with engine_up(Path(), HORAE_RUN_DRAIN="0s") as (_, log):
-        far = Far(Path(".horae"))
+        client = Client(Path(".horae"))
         ticked = home("agent", "tick", "wren", "--watch")
         assert (ticked.code, ticked.err) == (
             1,
@@ -148,13 +148,13 @@ def test_whoever_asks_for_what_cannot_start_is_told_at_once(home: Call) -> None:
         assert (status, said["facts"]["fix"]) == (422, "set agent.command in horae.toml")
         status, said = asked("/api/v1/agents/wren/tick", {})
         assert (status, said["title"]) == (422, "Unprocessable Entity")
-        problems = far.get("status")["problems"]
+        problems = [*client.status().problems]
         assert [each.partition(" cannot run: ")[0] for each in problems] == [
-            f"wren ({Path('crew.org').absolute()}:1)",
+            "wren (crew.org:1)",
             "Missing (plan.org:1)",
         ]
         assert home("status", "--json").data["problems"] == problems
-        assert [each for each in far.get("receipts")["receipts"] if each["title"] != "once"] == []
+        assert {each.title for each in client.history().receipts} <= {"once"}
         # Refused for its tools, a one-shot is held and armed; it runs when they can be kept.
         wait_until(lambda: home("trigger", "history", "once", "--json").data)
         [held] = home("trigger", "history", "once", "--json").data
@@ -168,7 +168,7 @@ def test_whoever_asks_for_what_cannot_start_is_told_at_once(home: Call) -> None:
         assert (done["status"], done["source_id"]) == ("completed", held["source_id"])
     told = log.read_text()
     assert "info         first tick: wren, at 20" in told
-    assert f"wren ({Path('crew.org').absolute()}:1) cannot run: the agent wren: {MISSING}" in told
+    assert f"wren (crew.org:1) cannot run: the agent wren: {MISSING}" in told
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import pytest
 
 from commands import PipedCommand
 from horae.cli import connection
-from horae.cli.client import EngineUnreachableError, Far, FarError
+from horae.client import Client, EngineError, EngineUnreachableError
 from horae.core.actor import user_name
 from horae.store.sqlite import SqliteLedger
 from horae.web import SOCKET
@@ -48,6 +48,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             command("Inside", inside, ":ENV: PYTHONPATH"),
             shell("Quiet", "true"),
             shell("Again", "exit 1", ":RETRY: 1 100ms"),
+            shell(
+                "Retried",
+                "echo attempt $HORAE_ATTEMPT; echo so far; echo no good; exit 1",
+                ":RETRY: 1 100ms",
+            ),
         ]
     )
     with engine_process(root, plan, slots=1):
@@ -64,11 +69,11 @@ def there(home: Path, monkeypatch: pytest.MonkeyPatch, call: Call) -> Call:
 def running(call: Call, entry: str) -> int:
     """Ask for a run, and return its number when it has put something out."""
     receipt = call("run", entry, "--no-wait", "--json").data["receipt"]
-    far = Far(Path(".horae"))
+    client = Client(Path(".horae"))
 
     def written() -> list[int]:
-        runs = [int(each["run"]) for each in far.get("receipts", receipt)["runs"]]
-        return [run for run in runs if b"".join(far.stream("runs", run, "log"))]
+        runs = [each.run for each in client.receipt(receipt).runs]
+        return [run for run in runs if b"".join(client.log(run))]
 
     return wait_until(written)[0]
 
@@ -147,6 +152,26 @@ def test_the_log_of_a_run_goes_by_its_number_or_by_its_entry(there: Call) -> Non
         assert there("logs", unknown).code == 4
 
 
+def test_a_part_of_a_log_is_shown_or_written_to_a_file(there: Call, home: Path) -> None:
+    told = there("run", "Retried", "--wait", "--json").data
+    assert [each["attempt"] for each in told["runs"]] == [1, 2]
+    assert there("logs", "Retried").out == "attempt 2\nso far\nno good\n"
+    assert there("logs", "Retried", "--attempt", "1", "-n", "2").out == "so far\nno good\n"
+    assert there("logs", "Retried", "--grep", "^(no|attempt) .", "--since", "1h").out == (
+        "attempt 2\nno good\n"
+    )
+    assert there("logs", "Retried", "--since", "2100-01-01").out == ""
+    saved = there("logs", "Retried", "--download", "saved.log")
+    assert (saved.out, saved.err) == ("", "horae: saved.log: 25 bytes\n")
+    assert (home / "saved.log").read_text() == "attempt 2\nso far\nno good\n"
+    again = there("logs", "Retried", "--download", "saved.log")
+    assert (again.code, again.err) == (6, "horae: saved.log: the file exists; name another file\n")
+    assert there("logs", "Retried", "--attempt", "3").code == 4
+    assert there("logs", "Retried", "--grep", "(").code == 2
+    wrong = there("logs", "Retried", "--step", "Sum")
+    assert (wrong.code, wrong.err) == (2, "horae: the output has no step 'Sum'; steps: none\n")
+
+
 def test_a_log_is_followed_until_somebody_cancels_its_run(there: Call, home: Path) -> None:
     number = running(there, "Long")
     with begun("logs", str(number), "-f", "--tail", "5", cwd=home) as follower:
@@ -214,8 +239,14 @@ def test_an_engine_that_takes_the_lock_just_before_a_run_runs_it(
         connection, "engine_at", lambda place: next(looks) if length_hint(looks) else look(place)
     )
     ending = there("run", "Digest", "--json")
-    # The engine may start the run before the command has asked for the receipt.
-    assert (ending.code, ending.data["status"] in {"waiting", "running"}) == (0, True)
+    # The engine may start and even end the run before the command has asked for the receipt.
+    assert ending.code == 0, ending.err
+    assert ending.data["status"] in {"waiting", "held", "starting", "running", "done"}
+    client = Client(Path(".horae"))
+    receipt = wait_until(
+        lambda: [got for got in [client.receipt(ending.data["receipt"])] if got.runs]
+    )[0]
+    assert receipt.runs[0].run
 
 
 def test_two_commands_at_once_are_both_served(home: Path) -> None:
@@ -225,14 +256,14 @@ def test_two_commands_at_once_are_both_served(home: Path) -> None:
 
 
 def test_what_the_engine_refuses_keeps_its_words_its_code_and_its_exit_code(home: Path) -> None:
-    far = Far(home / ".horae")
-    with pytest.raises(FarError) as refused:
-        far.post("entries", "Soil/water & light", "pause", body={"until": "2020-01-01T00:00:00Z"})
+    client = Client(home / ".horae")
+    with pytest.raises(EngineError) as refused:
+        client.pause("Soil/water & light", until=datetime(2020, 1, 1, tzinfo=UTC))
     assert (refused.value.exit_code, refused.value.code) == (2, "request")
-    assert str(refused.value).endswith("is in the past")
+    assert str(refused.value).endswith("is in the past; name a later time")
     assert refused.value.data()["facts"] == {"reason": str(refused.value)}
-    with pytest.raises(FarError) as unknown:
-        far.get("entries", "Digets")
+    with pytest.raises(EngineError) as unknown:
+        client.entry("Digets")
     assert (unknown.value.exit_code, unknown.value.data()["facts"]["near"]) == (4, ["Digest"])
 
 
@@ -382,6 +413,27 @@ def test_the_output_of_a_run_without_an_engine_is_followed_to_its_end(tmp_path: 
     assert out == "went\nended\n"
 
 
+def test_the_turns_of_an_agent_are_followed_while_it_works(tmp_path: Path) -> None:
+    stream = Path(__file__).parents[1] / "data/programs/claude-stream-tools.jsonl"
+    lines = stream.read_text().splitlines(keepends=True)
+    (tmp_path / "first").write_text("".join(lines[:3]))
+    (tmp_path / "rest").write_text("".join(lines[3:]))
+    (tmp_path / "plan.org").write_text(shell("Agent", "cat first; cat go; cat rest"))
+    os.mkfifo(tmp_path / "go")
+    with begun("run", "Agent", cwd=tmp_path) as process:
+        assert process.stdout.readline().startswith("claude-sonnet-4-5, session ")
+        with begun("logs", "-f", "Agent", cwd=tmp_path) as following:
+            assert following.stdout.readline().startswith("claude-sonnet-4-5, session ")
+            assert following.stdout.readline() == "I write the file.\n"
+            assert following.stdout.readline().startswith("> Write: file_path: ")
+            (tmp_path / "go").write_text("")
+            out, _ = following.communicate(timeout=20)
+        process.communicate(timeout=20)
+    assert out.splitlines()[1:] == ["Written.", "2 turns, 200 tokens in, 20 tokens out, $0.0014"]
+    with begun("logs", "--raw", "Agent", cwd=tmp_path) as raw:
+        assert raw.communicate(timeout=20)[0] == stream.read_text()
+
+
 def test_a_command_that_has_the_lock_for_a_moment_is_no_engine(call: Call, tmp_path: Path) -> None:
     data = tmp_path / ".horae"
     (tmp_path / "plan.org").write_text(PLAN)
@@ -432,22 +484,22 @@ def test_whoever_has_the_lock_and_does_not_answer_is_named(call: Call, tmp_path:
 
 
 def test_an_engine_that_ends_before_it_has_answered_is_told_of(tmp_path: Path) -> None:
-    far = Far(tmp_path, pid=7)
+    client = Client(tmp_path, pid=7)
     with pytest.raises(EngineUnreachableError, match=r"process 7.* does not listen"):
-        far.get("status")
+        client.status()
     cut = [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", b"HTTP/1.1 200 OK\r\n\r\n{"]
     with listen(tmp_path) as engine:
         for answer in cut:
-            asking = asyncio.run(_cut(far, engine, answer))
+            asking = asyncio.run(_cut(client, engine, answer))
             assert isinstance(asking, EngineUnreachableError)
             assert "ended before it had answered" in str(asking)
         assert (tmp_path / SOCKET).exists()
 
 
-async def _cut(far: Far, engine: socket.socket, answer: bytes) -> object:
+async def _cut(client: Client, engine: socket.socket, answer: bytes) -> object:
     """Ask something of an engine that ends within its answer."""
     engine.setblocking(False)
-    asking = asyncio.create_task(asyncio.to_thread(far.post, "rescan"))
+    asking = asyncio.create_task(asyncio.to_thread(client.rescan))
     wire, _ = await asyncio.get_running_loop().sock_accept(engine)
     with wire:
         await asyncio.get_running_loop().sock_recv(wire, 65536)
@@ -456,10 +508,24 @@ async def _cut(far: Far, engine: socket.socket, answer: bytes) -> object:
 
 
 def test_an_engine_that_is_killed_while_a_run_is_followed_is_told_of(tmp_path: Path) -> None:
-    with engine_process(tmp_path) as engine:
-        with begun("run", "Long", "--wait", "--table", cwd=tmp_path) as waiting:
-            assert waiting.stdout.readline() == "begun\n"
+    with (
+        engine_process(tmp_path) as engine,
+        begun("run", "Long", "--wait", "--table", cwd=tmp_path) as waiting,
+    ):
+        assert waiting.stdout.readline() == "begun\n"
+        with begun("logs", "Long", "-f", cwd=tmp_path) as following:
+            assert following.stdout.readline() == "begun\n"
             engine.kill()
-            _, said = waiting.communicate(timeout=10)
-        assert waiting.returncode == 3
-        assert f"process {engine.pid}" in said
+            for each in (waiting, following):
+                _, said = each.communicate(timeout=20)
+                assert (each.returncode, f"process {engine.pid}" in said) == (3, True)
+
+
+def test_following_ends_with_an_engine_that_is_stopped(tmp_path: Path) -> None:
+    with engine_process(tmp_path) as engine, begun("run", "Long", cwd=tmp_path) as asked:
+        asked.communicate(timeout=20)
+        with begun("logs", "Long", "-f", cwd=tmp_path) as following:
+            assert following.stdout.readline() == "begun\n"
+            engine.communicate("", timeout=20)
+            assert following.communicate(timeout=20) == ("", "")
+        assert following.returncode == 0

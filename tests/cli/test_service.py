@@ -81,10 +81,23 @@ def test_launchd_gets_a_plist(call: Call, home: Path) -> None:
     assert "<string>org.horae.garden</string>" in plist.read_text()
 
 
+def test_a_unit_is_for_the_directory_that_is_named_as_for_up(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "plans").mkdir()
+    (tmp_path / "plan.org").write_text("")
+    named = call("service", "print", "plans").out
+    assert f" up {tmp_path}/plans " in named
+    assert named == call("service", "print", "--root", "plans").out
+    missing, file = call("service", "print", "none"), call("service", "print", "plan.org")
+    assert (missing.code, file.code) == (Exit.NOT_FOUND, Exit.USAGE)
+    assert "none: there is no such directory; `horae init none` creates it" in missing.err
+
+
 @pytest.mark.parametrize(
     "args", [("--name", "../x"), ("--user", "--as", "me"), ("--root", 'a"b'), ("--root", "a\nb")]
 )
 def test_what_makes_no_sense_is_refused(call: Call, args: tuple[str, ...]) -> None:
+    for name in ('a"b', "a\nb"):
+        Path(name).mkdir()
     assert call("service", "print", *args).code == Exit.USAGE
 
 
@@ -109,3 +122,9 @@ def test_the_script_completes_commands_in_bash(call: Call, tmp_path: Path) -> No
              "COMP_CWORD": "1"},
     )  # fmt: skip
     assert "plain,import" in answered.stdout.split()
+
+
+def test_a_service_is_not_installed_for_a_user_that_does_not_exist(call: Call) -> None:
+    ending = call("service", "install", "--as", "no-such-user")
+    assert ending.code == Exit.USAGE
+    assert "there is no user 'no-such-user' on this machine" in ending.err

@@ -50,8 +50,34 @@ def test_a_rehearsal_tells_day_by_day_what_runs_and_what_an_outage_costs(
     assert "2026-04-02 Thu  26 ran" in out
     assert "07:00        late by 2d17h: Water  plan.org:5" in out
     assert "(24 times)" in out
+    assert "(replaced by the run of 2026-04-05 Sun 23:30 UTC, as catch-up is latest)" in out
     assert out.endswith("no scheduled time was lost or run twice\n")
     assert call(capsys, plan, *options) == (code, out, err)
+
+
+def test_more_times_than_can_be_waited_for_are_refused_with_a_remedy(
+    plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    second = "* Tick\n:PROPERTIES:\n:SCHEDULE: * * * * * *\n:COMMAND: true\n:END:\n"
+    (tmp_path / plan).write_text(second)
+    begin = ("--from", "2026-04-01")
+    for form in ("--json", "--table"):
+        code, out, err = call(capsys, plan, *begin, form)
+        assert (code, out) == (2, "")
+        assert "7,776,000 scheduled times in 90 days; at most 2,000,000 are simulated" in err
+        assert "use --days 23, or --jsonl" in err
+    many = "".join(second.replace("Tick", f"Tick {number}") for number in range(25))
+    (tmp_path / plan).write_text(many)
+    assert "name fewer plan files" in call(capsys, plan, *begin, "--days", "1", "--table")[2]
+
+
+def test_one_object_has_ten_thousand_odd_receipts_and_says_how_many_are_not_in_it(
+    plan: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("horae.cli.simulate._ODD", 2)
+    options = ("--from", "2026-04-01", "--days", "4", "--outage", "2026-04-02T00:00/2d", "--json")
+    data = json.loads(call(capsys, plan, *options)[1])
+    assert (len(data["odd"]), data["odd_omitted"] > 0) == (2, True)
 
 
 def test_a_rehearsal_is_data_in_a_pipe(plan: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 HEAVY = {
     "asyncio", "http", "sqlite3", "socket", "ssl", "yaml", "rich", "tomllib", "zoneinfo", "subprocess",
-    "horae.timing", "horae.core.entry", "horae.sources", "horae.org.check", "horae.org.world",
+    "horae.timing.cron", "horae.timing.zone", "horae.core.entry", "horae.sources", "horae.org.check", "horae.org.world",
 }  # fmt: skip
 
 

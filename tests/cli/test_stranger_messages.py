@@ -17,6 +17,7 @@ from horae.store.sqlite import SqliteLedger
 
 if TYPE_CHECKING:
     from calling import Call
+from horae.core.text import moment_text
 
 PLAN = """* Sow :workflow:
 SCHEDULED: <2026-06-06 Sat 06:00 +1d>
@@ -77,11 +78,10 @@ def test_nothing_is_no_rule_to_explain(call: Call, text: str) -> None:
 
 
 def test_no_garden_is_made_out_of_a_file(call: Call, plan: Path) -> None:
-    for directory in (f"{plan}", f"{plan}/below"):
-        ending = call("init", directory)
-        assert (ending.code, ending.out) == (2, "")
-        said = f"horae: {directory}: is not a directory; name a directory.\n"
-        assert ending.err.startswith(said)
+    ending = call("init", f"{plan}/below")
+    assert (ending.code, ending.out) == (2, "")
+    reason = "is not a directory, or a part of its path is a file"
+    assert ending.err.startswith(f"horae: {plan}/below: cannot be created: {reason}.\n")
     assert plan.read_text() == PLAN
 
 
@@ -109,6 +109,29 @@ def test_a_group_without_a_command_shows_its_help_and_nothing_else(call: Call, g
     assert "Commands:" in ending.err
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "pause sow --until soon",
+            "'soon' is not a time; write it like",
+        ),  # though no ledger is there
+        ("backfill sow --from soon", "'soon' is not a time; write it like"),
+        ("claim plan.org sow --agent wren --ttl soon", "--ttl: duration 'soon': must be numbers"),
+        ("approval approve soon", "`horae approval list` lists the receipts."),
+        ("approval approve 3", "there is no pending approval of receipt 3;"),
+        ("import github", "Did you mean 'github-actions'?"),
+        ("export ical", "Did you mean 'ics'?"),
+        ("cluster worker nowhere", "there is no such directory; clone the repository of the plan"),
+    ],
+)
+def test_a_wrong_call_is_answered_with_what_to_write(
+    call: Call, plan: Path, line: str, said: str
+) -> None:
+    ending = call(*line.split())
+    assert (ending.code in {2, 4}, said in ending.err) == (True, True), ending.err
+
+
 def test_a_plan_to_run_that_is_not_there_is_missed_as_a_file(call: Call, plan: Path) -> None:
     ending = call("run", "nowhere.org")
     assert (ending.code, ending.err) == (4, "horae: nowhere.org: does not exist\n")
@@ -122,7 +145,7 @@ def test_a_task_whose_file_cannot_be_read_is_not_just_missing(call: Call) -> Non
         ending = call(*args)
         assert ending.code != 0
         assert "task #42 not found in board/tasks" in ending.err
-        assert "a file that cannot be read: board/tasks/report.md: line 3" in ending.err
+        assert "a file that cannot be read: board/tasks/report.md:3:14: " in ending.err
 
 
 def test_who_may_not_release_is_told_who_may(call: Call) -> None:
@@ -199,8 +222,8 @@ def test_a_run_without_an_engine_says_who_tries_again_and_when(call: Call) -> No
     [receipt] = call("history", "Flaky", "--json").data
     when = datetime.fromisoformat(receipt["start_at"])
     assert ending.err == (
-        f"horae: Flaky: waiting: exit code 1; an engine retries it at {when:%Y-%m-%d %a %H:%M:%S}"
-        " Europe/Berlin or later; start one with `horae up`\n"
+        "horae: Flaky: waiting: exit code 1; an engine retries it at "
+        f"{moment_text(when, 'Europe/Berlin')} or later; start one with `horae up`\n"
     )
 
 

@@ -57,12 +57,23 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
+def test_a_database_that_the_engine_does_not_have_is_an_error(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("psycopg")
+    with engine_up(root, **AT_ONCE):
+        monkeypatch.setenv("HORAE_STORE", "postgresql://horae@127.0.0.1:1/horae")
+        ending = call_here(group, "horae", "status", "--root", str(root))
+        assert (ending.code, ending.out) == (75, "")
+        assert "the database cannot be reached" in ending.err
+
+
 def test_a_plan_that_an_engine_cannot_read_is_a_problem_in_the_status(root: Path) -> None:
     with engine_up(root, **AT_ONCE):
         (root / "latin.org").write_bytes(LATIN)
         wait_until(lambda: standing(root)["problems"])
         (problem,) = standing(root)["problems"]
-        assert "latin.org: line 1, column 5" in problem
+        assert "latin.org:1:5: " in problem
         assert "save the file as UTF-8" in problem
         shown = " ".join(horae(root, "status", "--table").split())
         assert "is not UTF-8; save the file as UTF-8" in shown

@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,17 +20,17 @@ from horae.cli.doctor import (
     check_programs,
     check_schema,
     check_skew,
+    check_upgrade,
 )
 from horae.store.postgres import PostgresLedger
 from horae.store.sql import migrations
+from store.ledger_0_1 import VERSION, put_into
 from store.server import SCHEMA, fresh, server
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from calling import Call
 
-KNOWN = len(migrations("postgres"))
+KNOWN = max(migrations("postgres"))
 PLAN = """\
 * Look :workflow:
 ** Ask :component:
@@ -119,10 +120,32 @@ def test_a_language_that_nobody_knows_and_an_agent_block() -> None:
 # The plan root and the port
 
 
-def test_a_root_that_is_not_there_is_said_with_what_makes_it(call: Call) -> None:
-    assert rows(call, "plan root", "--root", "nowhere") == [
-        ("fail", "nowhere is not a directory", "horae init nowhere")
-    ]
+@pytest.mark.parametrize(
+    "command",
+    [
+        "up nowhere", "list nowhere", "stop nowhere", "status --root nowhere",
+        "doctor --root nowhere", "config --root nowhere", "task list --root nowhere",
+        "trigger list --root nowhere", "agent list --root nowhere", "token list --root nowhere",
+        "approval list --root nowhere", "service print --root nowhere", "run x --root nowhere",
+    ],
+)  # fmt: skip
+def test_every_command_says_the_same_of_a_root_that_does_not_exist(
+    call: Call, command: str
+) -> None:
+    ending = call(*command.split())
+    said = "horae: nowhere: there is no such directory; `horae init nowhere` creates it\n"
+    assert (ending.code, ending.out, ending.err) == (4, "", said)
+
+
+@pytest.mark.parametrize("command", ["up", "list", "stop", "init"])
+def test_every_command_says_the_same_of_a_root_that_is_a_file(call: Call, command: str) -> None:
+    Path("plan.org").write_text("* Backup\n")
+    ending = call(command, "plan.org")
+    said = f"horae: plan.org: is a file; name its directory: horae {command} .\n"
+    assert (ending.code, ending.err.startswith(said)) == (2, True)
+    ending = call("status", "--root", "plan.org")
+    said = "horae: plan.org: is a file; name its directory: horae status --root .\n"
+    assert (ending.code, ending.err.startswith(said)) == (2, True)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
@@ -283,3 +306,32 @@ def test_a_doctor_warns_of_what_is_no_setting(call: Call, tmp_path: Path) -> Non
     [(grade, found, remedy)] = rows(call, "settings")
     assert (grade, found) == ("warn", "horae.toml:2: there is no setting 'gate.foo'; it is ignored")
     assert "`horae config` lists the settings" in remedy
+
+
+def test_a_doctor_says_what_an_upgrade_changes_and_changes_nothing(
+    call: Call, tmp_path: Path
+) -> None:
+    assert rows(call, "ledger schema", "--upgrade") == [
+        ("ok", "no ledger yet", "`horae up` creates it")
+    ]
+    put_into(tmp_path / ".horae")
+    (tmp_path / "horae.toml").write_text("[gate]\nfoo = 1\n")
+    before = (tmp_path / ".horae/ledger.db").read_bytes()
+    ours = max(migrations())
+    [schema] = rows(call, "ledger schema", "--upgrade")
+    assert schema[:2] == ("warn", f"version {VERSION}, and this horae needs {ours}")
+    assert f"backup: backups/ledger-schema-{VERSION}.db" in schema[2]
+    [(grade, found, _)] = rows(call, "settings", "--upgrade")
+    assert (grade, "gate.foo" in found) == ("warn", True)
+    [(grade, found, _)] = rows(call, "engine", "--upgrade")
+    assert (grade, found) == ("ok", "no engine is running")
+    assert (tmp_path / ".horae/ledger.db").read_bytes() == before
+    assert not (tmp_path / ".horae/backups").exists()
+
+
+def test_an_upgrade_needs_room_for_a_backup() -> None:
+    ours = max(migrations())
+    assert check_upgrade(ours, size=10, free=0).grade == "ok"
+    assert check_upgrade(ours + 1, size=10, free=100).remedy == "use the newer horae that wrote it"
+    full = check_upgrade(ours - 1, size=1 << 20, free=1 << 20)
+    assert (full.grade, full.remedy) == ("fail", "free 2.0 MiB for the upgrade")

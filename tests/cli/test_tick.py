@@ -92,6 +92,31 @@ def test_tick_and_run_answer_alike_to_a_name_that_no_agent_has(call: Call, home:
     assert (lark.code, "lark does not tick: it is neither a member" in lark.err) == (6, True)
 
 
+def test_a_heading_of_the_manifest_with_a_command_and_no_definition_is_one_entry(
+    call: Call, home: Path
+) -> None:
+    with (home / "crew.org").open("a") as crew:
+        crew.write("* ada\n:PROPERTIES:\n:COMMAND: true\n:INTERVAL: 10m\n:END:\n")
+    ticked = call("agent", "tick", "ada")
+    assert (ticked.code, "the entry is not an agent that ticks" in ticked.err) == (6, True)
+    listed = [each for each in call("list", "--json").data if each["title"] == "ada"]
+    assert [(each["rule"], each["state"]) for each in listed] == [("on request", "armed")]
+    shown = call("agent", "show", "ada")
+    assert "crew.org:11:1: error member-def: the heading has no :DEF:, so it is an " in shown.err
+    assert shown.code == 4
+
+
+def test_a_member_without_a_definition_is_an_agent_that_cannot_run(call: Call, home: Path) -> None:
+    with (home / "crew.org").open("a") as crew:
+        crew.write("* ada\n:PROPERTIES:\n:INTERVAL: 10m\n:END:\n")
+    why = "the member has no :DEF:; name the agent definition file"
+    assert call("agent", "show", "ada", "--json").data["obstacle"] == why
+    assert f"no: {why}" in " ".join(call("agent", "list", "--table").out.split())
+    assert f"the agent 'ada' cannot run: {why}" in call("agent", "run", "ada").err
+    ticked = call("agent", "tick", "ada")
+    assert (ticked.code, "(the member has no :DEF:)" in ticked.err) == (6, True)
+
+
 def test_who_is_no_agent_or_rests_cannot_tick(call: Call, home: Path) -> None:
     with engine_up(home, HORAE_RUN_DRAIN="0s"):
         nobody = call("agent", "tick", "robin")
@@ -121,3 +146,25 @@ def test_a_status_for_people_has_a_line_for_each_agent(
     assert "done" in words
     assert "failures in a row, stuck" in words
     assert words.count("next ") == 2
+
+
+def test_without_a_ledger_why_and_explain_know_an_agent_of_the_manifest(call: Call) -> None:
+    for name in ("wren", "crew.org:1"):
+        ending = call("why", name)
+        assert ending.out.startswith("wren  crew.org:1\n1h after the end of each tick\n")
+        assert "the next tick would be at " in ending.out
+        assert ending.out.endswith(" (an estimate)\n")  # and nothing of the definition
+    ending = call("explain", "crew.org:1")
+    said = "horae: crew.org:1: 'wren' is an agent that ticks at an interval; use `horae why wren`\n"
+    assert (ending.code, ending.err) == (4, said)
+
+
+def test_list_calls_the_next_tick_an_estimate_unless_an_engine_runs(call: Call, home: Path) -> None:
+    def estimates() -> int:
+        return call("list").out.count("estimate)")
+
+    assert estimates() == 2  # of the agents, not of the digest
+    call("agent", "tick", "wren")
+    assert estimates() == 2
+    with engine_up(home):
+        assert estimates() == 0

@@ -226,9 +226,15 @@ def test_explain_reads_a_stamp(call: Call) -> None:
     ("args", "code", "message"),
     [
         (["explain", "gone.org:3"], 4, "gone.org: does not exist"),
+        (
+            ["next", "none"],
+            4,
+            "none: there is no such file or directory; `horae init none` creates",
+        ),
+        (["check", "none"], 4, "none: there is no such file or directory; `horae init none` creat"),
         (["explain", "<2026-6-6>"], 2, "is not a timestamp; write it like"),
         (["next", "--tz", "Europe/Berln"], 2, "did you mean Europe/Berlin?"),
-        (["next", "--cron", "@daily", "plan.org"], 2, "--cron goes without files."),
+        (["next", "--cron", "@daily", "plan.org"], 2, "--cron cannot be used with files."),
         (["agenda", "--days", "0"], 2, "0 is not in the range"),
         (["explain", "<2026-06-06 +1x>"], 2, "unit x is not one of h, d, w, m, y"),
     ],
@@ -466,6 +472,7 @@ def test_explain_stays_at_the_headline_of_its_line(call: Call) -> None:
     ("text", "code", "said"),
     [
         ("0 9 * * * Europe/Berlin", 2, "'Europe/Berlin' is a time zone; use --tz Europe/Berlin"),
+        ("Europe/Berlin", 2, "'Europe/Berlin' is a time zone; use --tz Europe/Berlin"),
         ("nowhere.org", 4, "nowhere.org: does not exist"),
         ("Mon *-*-* 09:00", 2, "is a calendar expression of systemd"),
         ("every 5 minutes", 2, "write '*/5 * * * *'"),
@@ -477,3 +484,44 @@ def test_what_is_no_schedule_is_called_what_it_is(
 ) -> None:
     ending = call("explain", text)
     assert (ending.code, said in ending.err) == (code, True)
+
+
+@pytest.mark.parametrize("command", ["next", "agenda", "due", "query"])
+def test_of_a_missing_file_only_the_error_is_shown(call: Call, command: str) -> None:
+    ending = call(command, "missing.org")
+    assert (ending.code, ending.out) == (4, "")
+    assert ending.err == "horae: missing.org: does not exist\n"
+
+
+def test_next_shows_times_after_from_and_at_says_what_time_it_is(call: Call) -> None:
+    asked = ("next", "--cron", "0 9 * * *", "-n", "1", "--at", "2026-06-01")
+    for start in ("2d", "2026-06-03"):
+        assert call(*asked, "--from", start).out == "2026-06-03 Wed 09:00 UTC\n"
+    assert call(*asked).out == "2026-06-01 Mon 09:00 UTC\n"
+    assert (
+        "--from requires --view times or --view agenda."
+        in call("next", "--view", "due", "--from", "2d").err
+    )
+
+
+@pytest.mark.usefixtures("root")
+def test_an_agent_has_no_zone_of_its_own(call: Call) -> None:
+    lines = [line for line in call("agenda", *AT, "--days", "1").out.splitlines() if "wren" in line]
+    assert lines
+    assert not any("[" in line for line in lines)
+    told = call("next", *AT, "-n", "300").out.splitlines()
+    assert "Europe/Berlin  wren" in next(line for line in told if "wren" in line)
+
+
+def test_explain_notes_a_wrong_day_name(call: Call) -> None:
+    ending = call("explain", "<2026-06-05 Mon 09:00 +1w>", *AT)
+    assert "note: 2026-06-05 is a Fri, not a Mon; the date is used\n" in ending.out
+    notes = call("explain", "<2026-06-05 Mon 09:00 +1w>", *AT, "--json").data["notes"]
+    assert notes == ["2026-06-05 is a Fri, not a Mon; the date is used"]
+
+
+def test_explain_takes_a_phrase_that_ends_with_a_clock(call: Call) -> None:
+    said = call("explain", "every other Friday at 17:30", "--at", "2026-06-01", "--table").out
+    assert "2026-06-19 Fri 17:30 UTC" in said
+    missing = call("explain", "no such plan.org:12")
+    assert (missing.code, "does not exist" in missing.err) == (4, True)

@@ -9,22 +9,20 @@ import subprocess
 import sys
 from pathlib import Path
 from pwd import getpwuid
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from calling import Call, Ending
 from horae.cli.group import horae
 from horae.cli.run import run
-from horae.cli.trigger_access import TriggerAccess
+from horae.cli.trigger_access import AnyTriggers, TriggerAccess
 from horae.core.clock import SystemClock
 from horae.sources.triggers.agent_cli import agent
+from horae.sources.triggers.service import Triggers
 from horae.sources.triggers.source import Synced, sync
 from horae.sources.triggers.store import TriggerStore, agent_id
 from horae.store.sqlite import SqliteLedger
-
-if TYPE_CHECKING:
-    from horae.sources.triggers.service import Triggers
 
 REPORTER = "name: reporter\nmodel: small-1\nenv:\n  TOKEN: ${GARDEN_TOKEN}\n"
 DAILY = """\
@@ -146,11 +144,13 @@ def test_a_trigger_is_made_listed_shown_changed_and_removed(call: Call) -> None:
     ).data
     assert (other["name"], other["trigger_config"]) == ("digest", {"type": "manual"})
     off = call("horae", "trigger", "disable", "digest", "--table")
-    assert off.out == "digest is disabled\n"
+    assert off.out == "trigger digest is disabled\n"
     again = call("horae", "trigger", "disable", "digest", "--table")
-    assert again.out == "digest was already disabled\n"
+    assert again.out == "trigger digest was already disabled\n"
     assert call("horae", "trigger", "enable", "digest", "--json").data["enabled"] is True
-    assert call("horae", "trigger", "remove", "digest", "--table").out == "digest is removed\n"
+    assert (
+        call("horae", "trigger", "remove", "digest", "--table").out == "trigger digest is removed\n"
+    )
     assert call("horae", "trigger", "list", "--table").out == "no triggers\n"
     gone = call("horae", "trigger", "show", "digest")
     assert (gone.code, gone.err) == (
@@ -163,7 +163,7 @@ def test_without_an_engine_one_line_says_where_it_is_kept(call: Call, tmp_path: 
     assert call("horae", "trigger", "list", "--json").data == []
     assert not (tmp_path / ".horae").exists(), "to look makes nothing"
     ending = call("agent", "orchestrator", "create-agent", "--name", "worker")
-    assert ending.err == "no engine is running; this takes effect at the next `horae up`\n"
+    assert ending.err == "horae: no engine is running; this takes effect at the next `horae up`\n"
 
 
 @pytest.mark.parametrize(
@@ -195,6 +195,22 @@ def test_what_cannot_be_made_is_said(
     ending = call("horae", "trigger", "add", "report", "--agent", "worker", *args)
     assert (ending.code, ending.out) == (code, "")
     assert said in ending.err
+
+
+def test_a_name_that_is_not_valid_is_that_of_a_trigger(call: Call) -> None:
+    call("agent", "orchestrator", "create-agent", "--name", "worker")
+    given = ("--agent", "worker", "--manual", "--prompt", "Go.")
+    ending = call("horae", "trigger", "add", "the report", *given)
+    assert (ending.code, ending.err) == (
+        2,
+        "horae: the trigger name 'the report' may contain only letters, digits and .-_\n",
+    )
+
+
+def test_an_edit_without_a_field_is_refused(call: Call) -> None:
+    ending = call("horae", "trigger", "edit", "report")
+    assert (ending.code, ending.out) == (2, "")
+    assert "name at least one field to change, such as --cron or --prompt" in ending.err
 
 
 def test_an_error_is_json_if_json_was_asked_for(call: Call) -> None:
@@ -237,7 +253,9 @@ def test_a_secret_that_is_made_is_shown_once(call: Call) -> None:
     assert made["secret"].startswith("whsec_")
     assert made["secret"] not in call("horae", "trigger", "show", "deploy", "--json").out
     ending = call("horae", "trigger", "rotate", "deploy", "--table")
-    assert ending.out.startswith("deploy accepts two secrets until `horae trigger rotate deploy")
+    assert ending.out.startswith(
+        "trigger deploy accepts two secrets until `horae trigger rotate deploy"
+    )
     assert "\nsecret (shown only once): whsec_" in ending.out
     again = call("horae", "trigger", "rotate", "deploy")
     assert (again.code, "ends the older one" in again.err) == (6, True)
@@ -385,6 +403,7 @@ def test_an_option_of_another_start_condition_is_refused(
 
 
 def test_apply_twice_changes_nothing(call: Call, files: Path) -> None:
+    assert "\ncreate trigger " in call("horae", "trigger", "apply", ".agentd", "--dry-run").out
     first = changes(call("horae", "trigger", "apply", ".agentd", "--dry-run", "--json"))
     assert first == [
         ("create", "agent", "reporter"),
@@ -508,7 +527,7 @@ def test_a_folder_without_files_says_so(call: Call, tmp_path: Path) -> None:
     for path in ("empty", "."):
         ending = call("agent", "apply", path)
         assert ending.code == 1
-        assert f"No YAML templates found in '{path}'." in ending.err
+        assert f"{path}: there are no .yml or .yaml files" in ending.err
     assert call("agent", "apply", "nowhere").code == 1
 
 
@@ -555,7 +574,8 @@ def test_what_files_made_is_taken_down_workflows_first(call: Call, files: Path) 
 def synced() -> tuple[list[tuple[str, str]], list[str]]:
     """Let the plan's own folder be taken over, as an engine does when it changes."""
 
-    async def work(triggers: Triggers) -> Synced:
+    async def work(triggers: AnyTriggers) -> Synced:
+        assert isinstance(triggers, Triggers), "no engine is running"
         return await sync(".", triggers, environ=os.environ)
 
     done = TriggerAccess(root=".", data=None).write(work)
@@ -751,18 +771,17 @@ def test_health_tells_that_no_engine_runs(call: Call) -> None:
 
 # Beside a running engine
 
-# What the server does with these requests: one route for all of them.
+# The routes of an engine, which runs nothing.
 ENGINE = """
 import asyncio, json, sys, uuid
 from pathlib import Path
-from starlette.applications import Starlette
-from starlette.responses import JSONResponse
-from starlette.routing import Route
 from horae.core.clock import SystemClock
-from horae.sources.triggers.service import Triggers, answer
-from horae.errors import HoraeError
+from horae.sources.triggers.service import Triggers
 from horae.web import SOCKET
+from horae.web.api import asgi_app
+from horae.web.router import Front
 from horae.web.serve import serve_socket
+from horae.sources.triggers.service import Triggers
 from horae.store.sqlite import SqliteLedger
 from horae.sources.triggers.store import TriggerStore
 
@@ -771,16 +790,7 @@ async def main():
     ledger = await SqliteLedger.open(data, now=clock.now())
     triggers = Triggers(store=TriggerStore(ledger), ledger=ledger, clock=clock,
                         ids=lambda: str(uuid.uuid4()))
-
-    async def asked(request):
-        try:
-            return JSONResponse(await answer(triggers, request.path_params["verb"], await request.json()))
-        except HoraeError as error:
-            said = error.data()
-            told = {"detail": said["message"], "code": said["code"], "facts": said["facts"]}
-            return JSONResponse({**told, "exit_code": int(error.exit_code)}, status_code=400)
-
-    app = Starlette(routes=[Route("/api/v1/triggers/{verb}", asked, methods=["POST"])])
+    app = asgi_app(Front(None, None, None, None, clock, triggers=triggers))
     serving = asyncio.create_task(serve_socket(app, data, stop=stop))
     while not (data / SOCKET).exists():
         await asyncio.sleep(0.005)

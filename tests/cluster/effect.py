@@ -3,8 +3,8 @@
     effect.py FILE WHOSE SECONDS CODE
 
 When it begins it says for which entry, key and attempt it stands, in which run, on which machine,
-and whether another run of WHOSE was alive beside it; then it takes its time, says that it is
-over, and ends with the code.
+and whether another run of WHOSE was alive beside it; then it takes its time, or less if there is
+FILE.WHOSE.end, says that it is over, and ends with the code.
 """
 
 import fcntl
@@ -30,7 +30,9 @@ def main(file: str, whose: str, seconds: str, code: str) -> int:
 
     say("begun")
     print(f"{whose} on {node}", flush=True)
-    time.sleep(float(seconds))
+    end = time.monotonic() + float(seconds)
+    while (left := end - time.monotonic()) > 0 and not os.path.exists(f"{file}.{whose}.end"):
+        time.sleep(min(left, 0.1))
     say("over")
     return int(code)
 

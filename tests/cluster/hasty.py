@@ -25,10 +25,11 @@ KEEP_LOG = "INSERT INTO run_log (run, body, size) VALUES (:run, :body, length(:b
 
 
 def come_from_the_future(versions: int) -> None:
-    from horae.cluster import node
+    from horae import node
     from horae.store import pg_schema, pg_wire, sql
 
-    known = (*sql.migrations("postgres"), *SCRATCH[:versions])
+    known = sql.migrations("postgres")
+    known = known | dict(enumerate(SCRATCH[:versions], start=max(known) + 1))
     for module in (pg_schema, pg_wire):
         vars(module)["migrations"] = lambda _: known
     sql.named("postgres")["member.keep_log"] = KEEP_LOG

@@ -74,6 +74,7 @@ class Stage:
         self.members: dict[str, Node] = {}
         self.lease = lease
         self.exchange = Exchange()
+        self._connection: psycopg.Connection[Any] | None = None  # a new one costs 5 ms of CPU
         self.name = name or f"c{os.getpid()}_{time.monotonic_ns()}"
         if not name:  # else there is one
             self.do(f"CREATE DATABASE {self.name}", database="postgres")
@@ -117,6 +118,11 @@ class Stage:
         words = (sys.executable, "-I", "-S", EFFECT, self.effects, whose, seconds, code)
         return " ".join(map(str, words))
 
+    def finish(self, *whose: str) -> None:
+        """Let runs end now, however long they were to take."""
+        for each in whose:
+            self.effects.with_name(f"{self.effects.name}.{each}.end").touch()
+
     def happened(self) -> list[Effect]:
         """Return what the runs left."""
         if not self.effects.exists():
@@ -133,8 +139,12 @@ class Stage:
         settings: Mapping[str, str] | None = None,
         url: str | None = None,
         port: int = 0,
+        is_forked: bool = True,
     ) -> Node:
-        """Start a member: its own process, data directory, working copy and wire."""
+        """Start a member: its own process, data directory, working copy and wire.
+
+        One that is not *forked* from a program that is loaded can execute itself again.
+        """
         known = self.members.get(name)
         wire = self.exchange.wire(server().socket) if known is None else known.wire
         port = port or (free_port() if known is None else known.port)
@@ -160,7 +170,17 @@ class Stage:
             said.open("wb") as errors,
         ):
             files = (nothing.fileno(), output.fileno(), errors.fileno())
-            process = start_command(command, files=files, environ=environment)
+            if is_forked:
+                process = start_command(command, files=files, environ=environment)
+            else:
+                process = subprocess.Popen(
+                    [sys.executable, *map(str, command)],
+                    stdin=nothing,
+                    stdout=output,
+                    stderr=errors,
+                    env=environment,
+                    start_new_session=True,
+                )
         node = Node(self, name, process, said=said, wire=wire, port=port)
         self.members[name] = node
         return node
@@ -176,11 +196,16 @@ class Stage:
 
     def do(self, statement: str, *values: object, database: str = "") -> list[tuple[Any, ...]]:
         """Return what the database answers, read without the help of anything that is tested."""
-        url = self.url() if not database else self.url().replace(f"/{self.name}?", f"/{database}?")
-        with closing(psycopg.connect(url, autocommit=True, connect_timeout=10)) as connection:
-            connection.execute("SET search_path TO horae")
-            cursor = connection.execute(statement.encode(), values or None)
-            return cursor.fetchall() if cursor.description else []
+        if database:
+            url = self.url().replace(f"/{self.name}?", f"/{database}?")
+            with closing(_connected(url)) as connection:
+                return _answer(connection, statement, values)
+        if self._connection is not None:
+            with suppress(psycopg.OperationalError):  # it was ended, like the server perhaps
+                return _answer(self._connection, statement, values)
+            self._connection.close()
+        self._connection = _connected(self.url())
+        return _answer(self._connection, statement, values)
 
     def count(self, condition: str = "true") -> int:
         """Return how many receipts are so; none as long as there is no ledger."""
@@ -204,7 +229,7 @@ class Stage:
 
     def living_runs(self) -> list[str]:
         """Return the runs that go on by the process table; one that is there twice, twice."""
-        return sorted(run for node in self.members.values() for run in node.living())
+        return sorted(runs_of({node.data for node in self.members.values()}))
 
     def until(self, condition: Callable[[], object], *, within: float = PATIENCE) -> None:
         """Return when something holds."""
@@ -224,6 +249,8 @@ class Stage:
         for node in self.members.values():
             node.kill()
         self.exchange.end()
+        if self._connection is not None:
+            self._connection.close()
         with suppress(psycopg.Error):
             self.do(f"DROP DATABASE IF EXISTS {self.name} WITH (FORCE)", database="postgres")
 
@@ -318,8 +345,7 @@ class Node:
 
     def living(self) -> list[str]:
         """Return the number of each run of this member whose command is alive."""
-        found = (dict(_variables(pid)) for pid in self.children())
-        return [each["HORAE_RUN"] for each in found if "HORAE_RUN" in each]
+        return runs_of({self.data})
 
     def ask(
         self, path: str, *, method: str = "GET", body: bytes | None = None, accept: str = "*/*"
@@ -360,12 +386,36 @@ def git(place: Path, *words: str) -> str:
     return done.stdout.decode()
 
 
-def _variables(pid: int) -> list[tuple[str, str]]:
+def runs_of(data: set[Path]) -> list[str]:
+    """Return the number of each run of these data directories whose command is alive."""
+    places = {str(each) for each in data}
+    found = ((pid, _variables(pid)) for pid in pids())
+    return [
+        known["HORAE_RUN"]
+        for pid, known in found
+        if known.get("HORAE_DATA") in places and "HORAE_RUN" in known and not is_zombie(pid)
+    ]
+
+
+def _variables(pid: int) -> dict[str, str]:
     """Return the environment of a process."""
-    words = (
-        each.decode(errors="replace").split("=", 1) for each in proc(pid, "environ").split(b"\0")
-    )
-    return [(word[0], word[1]) for word in words if len(word) == 2]
+    words = proc(pid, "environ").decode(errors="replace").split("\0")
+    return {
+        name: value for name, is_set, value in (each.partition("=") for each in words) if is_set
+    }
+
+
+def _connected(url: str) -> psycopg.Connection[Any]:
+    connection = psycopg.connect(url, autocommit=True, connect_timeout=10)
+    connection.execute("SET search_path TO horae")
+    return connection
+
+
+def _answer(
+    connection: psycopg.Connection[Any], statement: str, values: tuple[object, ...]
+) -> list[tuple[Any, ...]]:
+    cursor = connection.execute(statement.encode(), values or None)
+    return cursor.fetchall() if cursor.description else []
 
 
 def free_port() -> int:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import TYPE_CHECKING, Final, Self
-
-import pytest
 
 from cluster.audit import audit
 from cluster.stage import Stage, entry, free_port, horae
@@ -19,6 +17,7 @@ from scale import scaled
 from store.server import server
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 LEASE: Final = 15  # seconds
@@ -35,13 +34,10 @@ def decides_again(stage: Stage) -> None:
     stage.until(lambda: stage.do(query)[0][0] >= at + 3_000_000)
 
 
-@pytest.mark.parametrize("retry", [None, "3 1s"])
-def test_a_short_absence_of_the_database_ends_no_run_and_doubles_none(
-    tmp_path: Path, retry: str | None
-) -> None:
+def test_a_short_absence_of_the_database_ends_no_run_and_doubles_none(tmp_path: Path) -> None:
     with closing(Stage(tmp_path, lease=LEASE)) as stage:
-        more = {} if retry is None else {"retry": retry}
-        plan = "".join(entry(each, stage.effect(each, LONG), **more) for each in TITLES)
+        plan = "".join(entry(each, stage.effect(each, LONG)) for each in TITLES[:2])
+        plan += "".join(entry(each, stage.effect(each, LONG), retry="3 1s") for each in TITLES[2:])
         stage.write({"plan.org": plan})
         for name in ("one", "two"):
             stage.member(name).joined()
@@ -85,16 +81,23 @@ class Absence:
         server().start()
         self.stage.close()
 
-    def begin(self, *, is_bound: bool = True, **seconds: float) -> list[str]:
+    def begin(self, *, is_bound: bool = True) -> list[str]:
         """Return the runs that go on, one on each member, once each member has listed all."""
+        self.start(is_bound=is_bound)
+        return self.begun()
+
+    def start(self, *, is_bound: bool = True) -> None:
         stage, plan = self.stage, ""
         for name in self.names:
             wants = {"host": name} if is_bound else {}
-            plan += entry(name, stage.effect(name, seconds.get(name, LONG)), **wants)
+            plan += entry(name, stage.effect(name, LONG), **wants)
         stage.write({"plan.org": plan})
         for name in self.names:
             if name not in stage.members:
                 stage.member(name, settings=self.settings)
+
+    def begun(self) -> list[str]:
+        stage = self.stage
         for name in self.names:
             stage.members[name].joined()
         stage.until(lambda: len(stage.living_runs()) == len(self.names))
@@ -117,10 +120,7 @@ class Absence:
 
     def stays(self, runs: list[str], *, seconds: float) -> None:
         """Return after some time in which the same runs were alive at every moment."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            assert self.stage.living_runs() == runs, self.stage.said()
-            time.sleep(0.1)
+        stay({self: runs}, seconds=seconds)
 
     def is_over(self, count: int) -> bool:
         return sum(each.what == "over" for each in self.stage.happened()) == count
@@ -131,13 +131,34 @@ class Absence:
         audit(self.stage)
 
 
+def stay(runs: Mapping[Absence, list[str]], *, seconds: float) -> None:
+    """Return after some time in which each cluster had the same runs at every moment."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for absence, alive in runs.items():
+            assert absence.stage.living_runs() == alive, absence.stage.said()
+        time.sleep(0.1)
+
+
+@contextmanager
+def several(place: Path, *hows: str) -> Iterator[dict[str, Absence]]:
+    """Give a cluster of two for each fault: what they wait for they wait for together."""
+    with ExitStack() as stack:
+        absences = {}
+        for how in hows:
+            (place / how).mkdir()
+            absences[how] = stack.enter_context(Absence(place / how, "one", "two"))
+        yield absences
+
+
 def test_runs_outlive_an_absence_of_several_leases_and_end_once(tmp_path: Path) -> None:
     with Absence(tmp_path, "one", "two", "three") as absence:
         stage = absence.stage
-        before = absence.begin(one=30, two=30, three=30)
+        before = absence.begin()
         generations = stage.do("SELECT name, generation FROM member ORDER BY name")
         server().halt(signal.SIGINT)
         absence.stays(before, seconds=3 * SHORT)
+        stage.finish(*absence.names)
         stage.until(lambda: absence.is_over(3))  # and nothing can record it
         server().start()
         for name in absence.names:
@@ -148,18 +169,22 @@ def test_runs_outlive_an_absence_of_several_leases_and_end_once(tmp_path: Path) 
         assert stage.count("status = 'interrupted'") == 0
 
 
-@pytest.mark.parametrize("how", ["silent", "half open"])
-def test_runs_outlive_a_database_that_says_nothing(tmp_path: Path, how: str) -> None:
-    with Absence(tmp_path, "one", "two") as absence:
-        before = absence.begin()
-        for node in absence.stage.members.values():
-            node.wire.hold_up(there=how == "silent")
-        absence.stays(before, seconds=2 * SHORT)
-        for node in absence.stage.members.values():
-            node.wire.mend()
-        decides_again(absence.stage)
-        assert absence.stage.living_runs() == before
-        absence.check()
+def test_runs_outlive_a_database_that_says_nothing(tmp_path: Path) -> None:
+    with several(tmp_path, "silent", "half-open") as absences:
+        for absence in absences.values():
+            absence.start()
+        before = {absence: absence.begun() for absence in absences.values()}
+        for how, absence in absences.items():
+            for node in absence.stage.members.values():
+                node.wire.hold_up(there=how == "silent")
+        stay(before, seconds=2 * SHORT)
+        for absence in absences.values():
+            for node in absence.stage.members.values():
+                node.wire.mend()
+        for absence, runs in before.items():
+            decides_again(absence.stage)
+            assert absence.stage.living_runs() == runs
+            absence.check()
 
 
 def test_a_member_that_is_cut_off_alone_ends_its_runs_at_the_lease(tmp_path: Path) -> None:
@@ -198,8 +223,9 @@ def test_an_end_that_cannot_be_recorded_survives_its_engine(tmp_path: Path) -> N
     """What still ran when its engine was killed has ended with it."""
     with Absence(tmp_path, "one", "two") as absence:
         stage = absence.stage
-        absence.begin(one=15)
+        absence.begin()
         server().halt(signal.SIGINT)
+        stage.finish("one")
         stage.until(lambda: absence.is_over(1))
         stage.until(lambda: list(stage.members["one"].data.glob("runs/*/*/end.json")))
         assert stage.members["two"].living()
@@ -214,29 +240,38 @@ def test_an_end_that_cannot_be_recorded_survives_its_engine(tmp_path: Path) -> N
         absence.check()
 
 
-@pytest.mark.parametrize("how", ["refuses", "is silent", "is half open", "lies"])
 def test_a_peer_that_does_not_give_its_word_counts_as_reaching_the_database(
-    tmp_path: Path, how: str
+    tmp_path: Path,
 ) -> None:
-    with Absence(tmp_path, "one", "two") as absence, closing(Liar()) as liar:
-        stage, port = absence.stage, free_port()
-        between = stage.exchange.wire(f"127.0.0.1:{port}")
-        where = liar.port if how == "lies" else between.port
-        listed = {**absence.settings, "HORAE_CLUSTER_ADDRESS": f"127.0.0.1:{where}"}
-        stage.member("two", "cluster worker", settings=listed, port=port)
-        absence.begin()
-        [own] = stage.members["two"].living()
-        if how == "refuses":
-            between.cut()
-        else:
-            between.hold_up(there=how == "is silent")
+    hows = ("refuses", "is-silent", "is-half-open", "lies")
+    with several(tmp_path, *hows) as absences, closing(Liar()) as liar:
+        between = {}
+        for how, absence in absences.items():
+            port = free_port()
+            between[how] = absence.stage.exchange.wire(f"127.0.0.1:{port}")
+            where = liar.port if how == "lies" else between[how].port
+            listed = {**absence.settings, "HORAE_CLUSTER_ADDRESS": f"127.0.0.1:{where}"}
+            absence.stage.member("two", "cluster worker", settings=listed, port=port)
+            absence.start()
+        for absence in absences.values():
+            absence.begun()
+        own = {each: each.stage.members["two"].living() for each in absences.values()}
+        assert [len(runs) for runs in own.values()] == [1] * len(hows)
+        for how, wire in between.items():
+            if how == "refuses":
+                wire.cut()
+            else:
+                wire.hold_up(there=how == "is-silent")
         server().halt(signal.SIGINT)
-        stage.until(lambda: not stage.members["one"].living(), within=SHORT + 2)
-        absence.stays([own], seconds=SHORT)  # to whom the other has given its word
-        assert how != "lies" or liar.asked > 0
+        for absence in absences.values():
+            one = absence.stage.members["one"]
+            absence.stage.until(lambda one=one: not one.living(), within=SHORT + 2)  # type: ignore[misc]
+        stay(own, seconds=SHORT)  # to whom the other has given its word
+        assert liar.asked > 0
         server().start()
-        stage.until(lambda: absence.first("one")[0] == "interrupted")
-        absence.check()
+        for absence in absences.values():
+            absence.stage.until(lambda each=absence: each.first("one")[0] == "interrupted")  # type: ignore[misc]
+            absence.check()
 
 
 def test_who_joins_meanwhile_gives_no_work_away_before_patience_is_over(tmp_path: Path) -> None:

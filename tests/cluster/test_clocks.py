@@ -18,19 +18,26 @@ MINUTE = 60 * SECOND
 LIBRARIES = [*Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")]
 
 
-@pytest.mark.skipif(not LIBRARIES, reason="libfaketime is not installed")
-def test_clocks_that_are_minutes_apart_change_nothing(stage: Stage) -> None:
-    stage.write({"plan.org": entry("Count", stage.effect("count", 0.2))})
-    # Only what a wrong clock shows is false, not what passes; without the fix of another
-    # program's trouble, each step of a thread would take a twentieth of a second.
-    settings = {
+def clock_off_by(length: str) -> dict[str, str]:
+    """Return the environment of a member whose clock is wrong by a length such as `+10m`.
+
+    Only what a clock shows is wrong, not what passes; without the fix of another program's
+    trouble, each step of a thread would take a twentieth of a second.
+    """
+    return {
         "LD_PRELOAD": str(LIBRARIES[0]),
+        "FAKETIME": length,
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "FAKETIME_FORCE_MONOTONIC_FIX": "0",
     }
+
+
+@pytest.mark.skipif(not LIBRARIES, reason="libfaketime is not installed")
+def test_clocks_that_are_minutes_apart_change_nothing(stage: Stage) -> None:
+    stage.write({"plan.org": entry("Count", stage.effect("count", 0.2))})
     begun_at = time.time() * SECOND
     for name, by in (("ahead", "+10m"), ("behind", "-10m")):
-        stage.member(name, settings={**settings, "FAKETIME": by})
+        stage.member(name, settings=clock_off_by(by))
     for node in stage.members.values():
         node.joined()
     stage.until(lambda: stage.count("status = 'done'") > 3)

@@ -10,13 +10,13 @@ import pytest
 
 import one_run
 from cluster.stage import entry, free_port, git
-from horae.cluster import node as membership
-from horae.cluster.lease import NodeDescription as Card
-from horae.cluster.node import open_member
+from horae import node as membership
 from horae.cluster.queue import Carried
 from horae.config import load
+from horae.core.lease import NodeDescription as Card
 from horae.core.ports import StaleTermError
 from horae.core.receipt import Status
+from horae.node import open_member
 from horae.store.postgres import PostgresLedger
 from reasons import because
 from store.ledger_suite import asked, story
@@ -108,8 +108,8 @@ async def test_a_leader_changes_and_starts_triggers_in_its_own_term(
         triggers = member.assemble(member.ledger, term=term).triggers
         await triggers.create_agent({"name": "helper", "command": ["true"]})
         await triggers.create({**workflow, "trigger_config": {"type": "manual"}})
-        assert (await triggers.trigger_now("tidy"))["status"] == "pending"
+        assert (await triggers.trigger_now("tidy")).status == "pending"
         was = member.assemble(member.ledger, term=first).triggers
         with pytest.raises(StaleTermError):
             await was.delete("tidy")
-        assert (await triggers.get("tidy"))["enabled"]
+        assert (await triggers.get("tidy")).enabled

@@ -88,7 +88,7 @@ def test_what_an_agent_left_on_a_lost_machine_is_reported_until_it_is_back(stage
         found = asked(stage, "status", "--root", str(other.root), "--data", str(other.data))
         return dict(found["agents"][0]["troubles"])
 
-    reason = f"undelivered work of wren on {lost.name} is not known"
+    reason = f"whether wren has undelivered work on {lost.name} is not known"
     assert told()[f"left on {lost.name}"].startswith(reason)
     stage.until(lambda: len(ticks(stage, "wren")) >= 2)
     assert ticks(stage, "wren")[-1] == (other.name, "add", "done")
@@ -130,6 +130,8 @@ def test_an_entry_waits_visibly_for_a_machine_with_its_label(stage: Stage) -> No
     box.kill()
     stage.until(lambda: json.loads(east.ask("/api/v1/nodes")[1])["nodes"][0]["state"] == "lost")
     assert east.ask(f"/api/v1/runs/{run}/log") == (200, b"train on box\n")
+    [line] = json.loads(east.ask(f"/api/v1/runs/{run}/lines?search=BOX")[1])["lines"]
+    assert (line["line"], line["text"]) == (1, "train on box")
     stage.until(lambda: waits in asked(stage, "status", *place)["problems"])  # at its next moment
     box = stage.member("box", "cluster worker").joined()
     lease = "SELECT until FROM member WHERE name = 'box'"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import time
 from collections import Counter
 from contextlib import closing
@@ -149,6 +150,19 @@ def test_every_answer_names_the_node_and_each_logs_what_it_did(stage: Stage) -> 
         query += " AND member = %s AND outcome IS NOT NULL"
         assert [(len(done),)] == stage.do(query, "Count", each.name)
         assert [(len(tried),)] == stage.do(query, "Fail", each.name)
+
+
+def test_a_node_that_stops_logs_the_ends_of_the_runs_that_it_waited_for(stage: Stage) -> None:
+    stage.write({"plan.org": entry("Long", stage.effect("long", 600), schedule="@yearly")})
+    east = stage.member("east", settings={"HORAE_RUN_DRAIN": "1m"}).joined()
+    stage.until(lambda: stage.do("SELECT 1 FROM entry"))
+    assert horae(stage, "run", "Long", "--root", str(east.root), "--data", str(east.data))[0] == 0
+    stage.until(stage.happened)
+    east.send(signal.SIGTERM)
+    stage.until(lambda: stage.leader() == "")  # it has resigned, and waits for its run
+    stage.finish("long")
+    assert east.ended() == 0
+    assert [line for line in east.logged() if "  done  " in line and "Long" in line]
 
 
 def test_what_a_lost_node_ran_is_logged_by_the_leader(stage: Stage) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CHUNK: Final = 1 << 16
+TURNS: Final = 10  # of the loop, from an accepted connection to the first step of its task
 SSL: Final = 80877103  # the words by which a client asks
 GSS: Final = 80877104
 
@@ -43,6 +44,13 @@ class Exchange:
         """Cut all wires."""
 
         async def ending() -> None:
+            for wire in self._wires:
+                wire.deafen()
+            # A connection that was just accepted gets its task some turns of the loop later. The
+            # server must be open until then, and the task must begin before it is cancelled:
+            # otherwise nothing closes the socket.
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
             left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
             for task in left:
                 task.cancel()
@@ -81,6 +89,11 @@ class Wire:
         self.port = self._server.sockets[0].getsockname()[1]
         self._there.set()
         self._back.set()
+
+    def deafen(self) -> None:
+        """Accept no more connections."""
+        for each in self._server.sockets if self._server is not None else ():
+            asyncio.get_running_loop().remove_reader(each.fileno())
 
     def close(self) -> None:
         """Listen no longer."""

@@ -3,7 +3,7 @@
 import pytest
 
 from horae import check
-from horae.core.command import Call, CommandError, call_of
+from horae.core.command import CommandCall, CommandError, call_of
 from horae.core.entry import Unarmed, Work
 from horae.org.document import read
 from horae.sources.plans.arming import entries, entries_of, tasks_of
@@ -39,7 +39,7 @@ def test_a_headline_that_fires_by_itself_is_not_somebodys_task() -> None:
 
 def test_words_are_words_and_nothing_is_expanded() -> None:
     call = call_of({"COMMAND": r"""say "a b" 'c $HOME' d\ e $(rm) *.org ; true"""})
-    assert call == Call(("say", "a b", "c $HOME", "d e", "$(rm)", "*.org", ";", "true"))
+    assert call == CommandCall(("say", "a b", "c $HOME", "d e", "$(rm)", "*.org", ";", "true"))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from functools import wraps
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec import to_builtins
+
 from horae.core.engine import Engine
 from horae.core.gate import Capacity
 from horae.core.ports import Ended, Process
@@ -494,11 +496,11 @@ async def test_a_tick_that_is_asked_for_replaces_the_pending_one(tmp_path: Path)
         assert len(script.beats) == 1
         line = await here.service.tick("reed", note="to see it")
         asked = here.clock.now()
-        assert (line.filed.receipt.key, line.filed.status) == ("tick:2", Status.WAITING)
+        assert (line.key, line.status) == ("tick:2", Status.WAITING)
         await here.advance(MINUTE)
         status = await here.service.status(NOBODY)
         [agent] = status.agents
-        assert (agent.is_running, agent.entry.next_at) == (True, None)
+        assert (agent.running, agent.next_run) == (True, None)
         await here.advance(64 * MINUTE - SECOND)
         assert [each.at for each in script.beats[1:]] == [asked]
         await here.advance(2 * SECOND)
@@ -530,15 +532,14 @@ async def test_a_status_tells_how_each_agent_is(tmp_path: Path) -> None:
     script = Script(lambda _: Ending(outcome), {"wren": CANONICAL})
     async with box(tmp_path, member("wren", ":INTERVAL: 10m"), script) as here:
         [agent] = (await here.service.status(NOBODY)).agents
-        assert (agent.outcome, agent.last_run_at, agent.place) == (None, None, None)
-        assert agent.entry.next_at == NOW + GRACE
+        assert (agent.last_outcome, agent.last_run, agent.lifecycle) == (None, None, None)
+        assert agent.next_run == NOW + GRACE
         await here.advance(50 * MINUTE)
         [agent] = (await here.service.status(NOBODY)).agents
-        assert (agent.outcome, agent.entry.failures, agent.is_stuck) == (Status.FAILED, 5, True)
+        assert (agent.last_outcome, agent.failures, agent.stuck) == (Status.FAILED, 5, True)
         outcome = Status.NO_WORK
         await here.advance(30 * MINUTE)
-        told = (await here.service.status(NOBODY)).data()["agents"]
-        assert isinstance(told, list)
+        told = to_builtins(await here.service.status(NOBODY))["agents"]
         assert told[0]["lifecycle"] == {
             "state": "wake_plan",
             "hits": 0,

@@ -434,10 +434,13 @@ def test_a_turn_that_lets_nobody_in_leaves_the_gate_as_it_is() -> None:
         assert withdraw(state, 99) is state
 
 
+@pytest.mark.parametrize(
+    "room", [ROOM, Capacity(100, machines=(Machine("box", 2), Machine("hall", 2)))]
+)
 def test_of_thousands_who_wait_a_turn_looks_at_those_it_lets_in(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, room: Capacity
 ) -> None:
-    state, _ = turn(offer(GateState(), map(ask, range(1, 5_001))))
+    state, _ = turn(offer(GateState(), map(ask, range(1, 5_001))), capacity=room)
     looks = 0
     line = Queue.__iter__
 
@@ -449,7 +452,7 @@ def test_of_thousands_who_wait_a_turn_looks_at_those_it_lets_in(
 
     monkeypatch.setattr(Queue, "__iter__", counted)
     for number in range(1, 401):
-        state, admitted = turn(release(state, number))
+        state, admitted = turn(release(state, number), capacity=room)
         assert admitted == [number + 4]
     assert looks <= 2 * 400
 
@@ -730,6 +733,14 @@ def test_what_a_leader_before_has_let_in_holds_its_slot_on_its_machine() -> None
     line = [SlotRequest(9, 9, NOW), SlotRequest(10, 10, NOW, ("wren",))]
     made = admit(offer(state, line), spread(BOX, HALL), now=NOW)
     assert places(made) == {7: "box", 8: "box", 9: "hall"}
+
+
+def test_a_run_inside_a_run_has_the_slot_of_its_parent_after_a_restart() -> None:
+    state = adopt(GateState(), SlotRequest(7, 7, NOW), machine="", now=NOW)
+    state = adopt(state, SlotRequest(8, 8, NOW, parent=7), machine="", now=NOW)
+    assert [each.slot for each in state.holders] == [1, 1]
+    made = admit(offer(state, [SlotRequest(9, 9, NOW)]), Capacity(slots=2), now=NOW)
+    assert [ask.number for ask in made.admitted] == [9]
 
 
 @given(

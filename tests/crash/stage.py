@@ -18,7 +18,7 @@ from process.stage import is_zombie, pids, proc
 from waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
 HERE: Final = Path(__file__).parent
 LIFE: Final = HERE / "life.py"
@@ -69,10 +69,12 @@ class Home:
         die: tuple[str, int] | None = None,
         settings: dict[str, str] | None = None,
         descriptors: int | None = None,
+        program: Sequence[str] = (),
     ) -> Life:
         """Start the engine under some settings, and with no more than so many descriptors.
 
-        With *die* it kills itself when it comes to a step the so-many-th time.
+        With *die* it kills itself when it comes to a step the so-many-th time. With a *program*
+        that is started, as a person would, in place of a fork of one that is loaded.
         """
         name = str(len(self.lives) + 1)
         aimed = (
@@ -87,7 +89,17 @@ class Home:
             said.open("wb") as errors,
         ):
             files = (nothing.fileno(), output.fileno(), errors.fileno())
-            process = start_command(command, files=files, environ=environment)
+            if program:
+                process: Command = subprocess.Popen(
+                    [*program, "up", *map(str, command[1 + len(aimed) :])],
+                    stdin=nothing,
+                    stdout=output,
+                    stderr=errors,
+                    env=environment,
+                    start_new_session=True,
+                )
+            else:
+                process = start_command(command, files=files, environ=environment)
         if descriptors is not None:
             resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (descriptors, descriptors))
         self.lives.append(Life(self, process, said, name))

@@ -19,7 +19,7 @@ import pytest
 
 from crash.audit import audit, effects_of
 from crash.stage import Home, Life, entry, until_gone
-from horae.cli.client import Far
+from horae.client import Client
 from horae.errors import Exit
 from scale import scaled
 
@@ -42,7 +42,7 @@ def goes_on(life: Life) -> None:
 
 def problems(home: Home) -> list[str]:
     """Return what the engine says of its ledger to whoever asks how it is."""
-    told = Far(home.data).get("status")["problems"]
+    told = Client(home.data).status().problems
     return [each for each in told if "ledger.db" in each]
 
 
@@ -274,7 +274,7 @@ def test_a_stop_at_any_moment_is_clean_and_the_next_start_goes_on(home: Home) ->
     account = audit(home, alone=("Quick", "Slow"))
     assert account.receipts["interrupted"]
     told = home.rows("SELECT DISTINCT reason FROM receipt WHERE status = 'interrupted'")
-    assert told == [("horae was stopped",)]
+    assert told == [("the engine was stopped",)]
 
 
 @pytest.mark.skipif(not FAKETIME.exists(), reason="libfaketime is not installed")

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from crash.audit import SECOND, effects_of
 from crash.stage import Home, Life, snapshot, until_gone
-from horae.cli.trigger_access import TriggerAccess
+from horae.cli.trigger_access import AnyTriggers, TriggerAccess
 from horae.errors import HoraeError
 from scale import scaled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from horae.sources.triggers.service import Triggers
 
 GONE: Final = 10.0  # seconds; 2 are promised, on a machine that does nothing else
 SLOTS: Final = {"HORAE_GATE_SLOTS": "16", "HORAE_RUN_DRAIN": "5s"}
@@ -55,7 +54,7 @@ class People:
     delays: list[str] = field(default_factory=list)
     refused: int = 0  # requests that an engine died over
 
-    def ask(self, work: Callable[[Triggers], Awaitable[Any]]) -> Any:
+    def ask(self, work: Callable[[AnyTriggers], Awaitable[Any]]) -> Any:
         """Do something through the engine that runs, else with their own hand."""
         return TriggerAccess(root=str(self.home.plans), data=str(self.home.data)).write(work)
 

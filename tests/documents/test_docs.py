@@ -10,7 +10,8 @@ How a page is written so that it can be tested:
   and `< FILE` after them. `examples/` is there, and so are the plans above.
 - A page with `<!-- story -->` in it has its files written and its commands typed for real, in
   order; `story.py` says how.
-- `python`: a session with `>>>`; those of one page are one session.
+- `python`: a session with `>>>`; those of one page are one session. Where it first connects,
+  an engine runs the plans above it in `ops`.
 - `json`: if the paragraph above names `horae query` or `horae tangle`, a part of what
   that command says of the plan above it.
 - `sh`, `text` and others are not run.
@@ -40,6 +41,7 @@ import pytest
 import yaml
 
 import horae
+from commands import engine_up
 from documents.story import Teller, agrees, answers, programs_of, stories_of, typed
 from horae.cli.group import horae as horae_group
 from horae.cli.run import run
@@ -179,10 +181,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             monkeypatch.delenv(name)
     for name, value in {"TZ": "UTC", "TERM": "dumb", "COLUMNS": "100", "LINES": "40"}.items():
         monkeypatch.setenv(name, value)
-    for name in ("restic", "notify-send"):  # which pages take to be installed
-        program = tmp_path / ".bin" / name
-        program.parent.mkdir(exist_ok=True)
-        program.touch(0o755)
+    program = tmp_path / ".bin" / "logger"  # which pages take to be installed
+    program.parent.mkdir()
+    program.touch(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / '.bin'}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -275,17 +276,22 @@ SESSIONS: Final = sorted({block.page for block in BLOCKS if block.language == "p
 
 
 @pytest.mark.parametrize("page", SESSIONS)
-@pytest.mark.usefixtures("home")
-def test_the_python_examples_of_a_page_are_one_session_that_works(page: str) -> None:
+def test_the_python_examples_of_a_page_are_one_session_that_works(page: str, home: Path) -> None:
     runner = doctest.DocTestRunner(verbose=False)
     names: dict[str, object] = {}
-    for block in blocks_of(page):
-        if block.language != "python":
-            continue
-        session = doctest.DocTestParser().get_doctest(block.text, names, page, page, block.line)
-        assert session.examples, f"{block}: a python example is a session with >>>"
-        runner.run(session, clear_globs=False)
-        names = session.globs
+    with contextlib.ExitStack() as stack:
+        for block in blocks_of(page):
+            if block.language != "python":
+                continue
+            if "horae.connect(" in block.text and not (home / "ops").exists():
+                (home / "ops").mkdir()
+                for name, text in plans_above(block).items():
+                    (home / "ops" / name).write_text(text)
+                stack.enter_context(engine_up(home / "ops"))
+            session = doctest.DocTestParser().get_doctest(block.text, names, page, page, block.line)
+            assert session.examples, f"{block}: a python example is a session with >>>"
+            runner.run(session, clear_globs=False)
+            names = session.globs
     assert runner.summarize(verbose=False).failed == 0
 
 

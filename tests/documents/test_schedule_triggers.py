@@ -484,7 +484,7 @@ def test_the_walkthrough_from_its_first_step_to_its_last(
         "Daily standup at {{fire_time}}. Summarise yesterday's commits.",
     )
     flow = made(ending)
-    assert ending.err == "no engine is running; this takes effect at the next `horae up`\n"
+    assert ending.err == "horae: no engine is running; this takes effect at the next `horae up`\n"
     # 3. Confirm the workflow was created.
     listed = say("orchestrator", "list-workflows").out
     assert listed.startswith(f"Workflows:\n{'=' * 80}\nID: {flow}\n")
@@ -798,7 +798,7 @@ def test_the_document_holds_against_a_real_engine_with_real_agents(shell: Shell)
     assert shell.agent("orchestrator", "get-workflow", standup).code == 1
     assert (
         shell.horae("trigger", "remove", "daily-report", "--table").out
-        == "daily-report is removed\n"
+        == "trigger daily-report is removed\n"
     )
     files_of_the_document(shell)
 

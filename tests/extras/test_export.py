@@ -13,8 +13,8 @@ from horae.extras.exporters.units import (
     systemd_unit,
     timer_pair,
 )
-from horae.extras.importers.crontab import read_crontab
-from horae.extras.importers.job import clone_of, import_job, meanings
+from horae.extras.importers.crontab import foreign_rule, read_crontab
+from horae.extras.importers.job import clone_of, import_job, meanings, prove
 from horae.extras.importers.rule import UnfitError, spelt
 from horae.org.document import read
 from horae.sources.plans.arming import entries
@@ -107,13 +107,13 @@ def test_there_and_back_again_is_the_same_rule() -> None:
     assert to_crontab(adopted.entry, now=NOW).rules == ("*/20 9-17 * * 1-5",)
 
 
-def test_a_headline_whose_moments_differ_is_refused() -> None:
-    from dataclasses import replace
-
+def test_times_that_differ_for_another_reason_than_the_clock_are_named() -> None:
     job = read_crontab("0 9 * * 1 x", zone_name="UTC").jobs[0]
-    adopted = import_job(replace(job, schedule="0 9 * * 2"), now=NOW)
-    assert not adopted.is_taken
-    assert adopted.reason == "the scheduled times would differ, first at 2026-11-16T09:00:00Z"
+    entry = import_job(job, now=NOW).entry
+    assert entry is not None
+    proof = prove(entry, [foreign_rule(["0", "9", "*", "*", "2"])], now=NOW)
+    assert not proof.holds
+    assert proof.differing[0] == datetime(2026, 11, 16, 9, tzinfo=UTC)
 
 
 def test_a_headline_that_a_plan_has_is_known_again() -> None:
@@ -133,6 +133,7 @@ def test_numbers_are_spelt_as_a_person_would() -> None:
 def test_a_unit_keeps_the_plan_in_reach_and_nothing_else() -> None:
     text = systemd_unit(EngineUnit("/usr/bin/horae", "/home/me/my plan", user="me"))
     assert 'ExecStart=/usr/bin/horae up "/home/me/my plan" --log plain' in text
+    assert 'ExecReload=/usr/bin/horae restart "/home/me/my plan"' in text
     assert "ProtectHome=tmpfs" in text
     assert 'BindPaths="/home/me/my plan"' in text
     assert is_untouched(text)

@@ -883,29 +883,32 @@ async def test_a_proposal_moves_nothing(world: World) -> None:
     assert (world.plan / "plan.org").read_text() == "* DOING Sow\n"
 
 
-# A clone of an address, on a machine that has no plan root.
+# A clone of an address, which the engine owns, and the clones that are made of it.
 
 
-async def cloned(world: World, name: str = "wren") -> Git:
+async def cloned(world: World, name: str = "node") -> Git:
     return await Git.clone_of(str(world.origin), world.root / name, local=[world.origin])
 
 
 @story
-async def test_a_clone_is_made_from_an_address_and_sends_its_commits_there(world: World) -> None:
-    clone = await cloned(world)
+async def test_commits_of_a_member_go_to_the_address_through_the_engines_own_clone(
+    world: World,
+) -> None:
+    plan = await cloned(world)
+    clone = await plan.clone(world.root / "wren")
     assert (world.root / "wren/plan.org").read_bytes() == (world.plan / "plan.org").read_bytes()
     assert await clone.origin() == str(world.origin)
     assert await clone.unshared() == 0
     world.write("work.org", "* Work\n", at=world.root / "wren")
     world.write("peer.org", "* Peer\n")
     assert await clone.unshared() == 1
-    sent = await clone.send(agent="wren")
+    sent = await plan.deliver(clone.root, agent="wren")
     assert (sent.is_delivered, sent.branch) == (True, None)
     assert {"peer.org", "work.org"} <= {
         *git("ls-tree", "--name-only", "main", at=world.origin).split()
     }
     assert await clone.unshared() == 0
-    assert (await clone.send(agent="wren")).words == "nothing new"
+    assert (await plan.deliver(clone.root, agent="wren")).words == "nothing new"
 
 
 @story
@@ -914,7 +917,7 @@ async def test_a_password_in_an_address_is_used_and_not_kept(world: World) -> No
     clone = await cloned(world)
     asked = Git(clone.root, origin="https://me:s3cret@git.example.org/x.git")
     await asked._name_origin("https://me:s3cret@git.example.org/x.git")
-    assert "s3cret" not in (world.root / "wren/.git/config").read_text()
+    assert "s3cret" not in (world.root / "node/.git/config").read_text()
     assert await Git(clone.root).origin() == "https://me@git.example.org/x.git"
     assert await asked.origin() == "https://me:s3cret@git.example.org/x.git"
     assert "s3cret" not in str(await Git(clone.root, origin=address).pull())
@@ -922,19 +925,21 @@ async def test_a_password_in_an_address_is_used_and_not_kept(world: World) -> No
 
 @story
 async def test_what_does_not_fit_at_the_address_is_there_on_a_branch_beside(world: World) -> None:
-    clone = await cloned(world)
+    plan = await cloned(world)
+    await plan.clone(world.root / "wren")
     world.write("plan.org", "wren's\n", at=world.root / "wren")
     world.write("plan.org", "peer's\n")
-    sent = await clone.send(agent="wren")
+    sent = await plan.deliver(world.root / "wren", agent="wren")
     assert (sent.is_delivered, sent.branch) == (False, "horae/wren")
     assert "plan.org" in sent.words
     assert git("show", "main:plan.org", at=world.origin) == "peer's\n"
     assert git("show", "horae/wren:plan.org", at=world.origin) == "wren's\n"
     # Another machine made another clone: nothing is pushed off its branch.
-    again = await cloned(world, "wren-2")
+    other = await cloned(world, "node-2")
+    await other.clone(world.root / "wren-2")
     git("reset", "-q", "--hard", "HEAD~", at=world.root / "wren-2")
     world.write("plan.org", "wren's again\n", at=world.root / "wren-2")
-    kept = await again.send(agent="wren")
+    kept = await other.deliver(world.root / "wren-2", agent="wren")
     assert kept.branch is not None
     assert kept.branch.startswith("horae/wren-")
     assert git("show", "horae/wren:plan.org", at=world.origin) == "wren's\n"
@@ -945,7 +950,7 @@ async def test_what_an_address_must_not_hold_is_refused_before_it_is_written(wor
     world.send("120000 inline evil")
     with pytest.raises(GitRefusedError, match="evil"):
         await cloned(world)
-    assert [each.name for each in (world.root / "wren").iterdir()] == [".git"]
+    assert [each.name for each in (world.root / "node").iterdir()] == [".git"]
 
 
 @story

@@ -83,19 +83,24 @@ def test_a_byte_order_mark_stays_the_first_character(plan: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "where"),
+    ("data", "line", "column", "what"),
     [
-        (b"\xff", "line 1, column 1 (byte 0): 0xff"),
-        (b"* A\n  caf\xe9\n", "line 2, column 6 (byte 9): 0xe9"),
-        ("* Äß𝔘".encode() + b"\xc3(", "line 1, column 6 (byte 10): 0xc3"),
-        (b"\xef\xbb\xbf\xfe", "line 1, column 1 (byte 3): 0xfe"),
-        (b"a\r\nb\r\n\xed\xa0\x80", "line 3, column 1 (byte 6): 0xed"),
-        (b"* cut short \xe2\x82", "line 1, column 13 (byte 12): 0xe2"),
+        (b"\xff", 1, 1, "0xff at byte 0"),
+        (b"* A\n  caf\xe9\n", 2, 6, "0xe9 at byte 9"),
+        ("* Äß𝔘".encode() + b"\xc3(", 1, 6, "0xc3 at byte 10"),
+        (b"\xef\xbb\xbf\xfe", 1, 1, "0xfe at byte 3"),
+        (b"a\r\nb\r\n\xed\xa0\x80", 3, 1, "0xed at byte 6"),
+        (b"* cut short \xe2\x82", 1, 13, "0xe2 at byte 12"),
     ],
 )
-def test_the_first_byte_that_is_not_utf8_is_named(plan: Path, data: bytes, where: str) -> None:
+def test_the_first_byte_that_is_not_utf8_is_named(
+    plan: Path, data: bytes, line: int, column: int, what: str
+) -> None:
     plan.write_bytes(data)
-    assert refusal(read_plan, plan) == f"{where} is not UTF-8; save the file as UTF-8"
+    with pytest.raises(PlanFileError) as caught:
+        read_plan(plan)
+    message = f"{plan}:{line}:{column}: {what} is not UTF-8; save the file as UTF-8"
+    assert str(caught.value) == message
 
 
 def test_line_and_column_are_also_given_to_machines(plan: Path) -> None:
@@ -103,7 +108,7 @@ def test_line_and_column_are_also_given_to_machines(plan: Path) -> None:
     with pytest.raises(PlanFileError) as caught:
         read_plan(plan)
     assert (caught.value.path, caught.value.line, caught.value.column) == (str(plan), 2, 5)
-    assert str(caught.value).startswith(f"{plan}: line 2, column 5")
+    assert str(caught.value).startswith(f"{plan}:2:5: ")
 
 
 @given(before=st.text(), bad=st.sampled_from([b"\xff", b"\xc3", b"\x80", b"\xed\xa0\x80"]))

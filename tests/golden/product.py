@@ -155,12 +155,15 @@ async def settle(here: Engine, *, busy: int = 0) -> None:
 
 
 async def pass_by(here: Engine, length: timedelta, *, step: timedelta) -> None:
-    """Let time pass from one thing to the next, and the files be read after each."""
-    end = here.now + length
+    """Let time pass from one thing to the next, and the files be read after each.
+
+    Also to the next time on the board: later, the dispatcher and the engine would race for a member.
+    """
+    end, dispatcher = here.now + length, here.app.dispatcher
     while here.now < end:
-        wake_at = await here.app.ledger.wake_at()
-        later = [at for at in (wake_at, here.now + step, end) if at is not None and at > here.now]
-        here.clock.set(min(later))
+        board_at = None if dispatcher is None else dispatcher.next_at
+        times = (await here.app.ledger.wake_at(), board_at, here.now + step, end)
+        here.clock.set(min(at for at in times if at is not None and at > here.now))
         await settle(here)
         await here.reread()
         await settle(here)

@@ -200,6 +200,9 @@ async def ledger(story: Story) -> None:
         horae list --json
         horae stop --json
         horae stop --timeout 1s --no-wait --json
+        horae stop --wait --json
+        horae restart --json
+        horae restart --wait --json
         horae why digest --json
         horae why Nothing --json
         horae run ask --json
@@ -249,6 +252,12 @@ async def ledger(story: Story) -> None:
         !horae logs ask
         !horae logs ask --raw --follow
         !horae logs 1 --tail 1
+        !horae logs 1 -n 9 --since 1h --grep o --attempt 1
+        !horae logs 1 --step none
+        !horae logs 1 --grep (
+        !horae logs 1 --attempt 7
+        !horae logs 1 --download saved.log
+        !horae logs 1 --download saved.log
         !horae logs 999
         HORAE_OUTPUT=json horae logs nothing
         horae cancel ask --json
@@ -304,6 +313,7 @@ async def ledger(story: Story) -> None:
         horae restore first.db --json
         horae history --json -n 2
         horae doctor --json
+        horae doctor --upgrade --json
         horae doctor --restore --json
         horae approval list --json
         horae approval approve 1 --json
@@ -401,6 +411,10 @@ async def routes(story: Story) -> None:
             GET /api/v1/runs/1/log?follow=1
             GET /api/v1/runs/1/log?from=x
             GET /api/v1/runs/999/log
+            GET /api/v1/runs/1/log?line=1&exact=1&download=1
+            GET /api/v1/runs/1/lines
+            GET /api/v1/runs/1/lines?search=O&limit=1
+            GET /api/v1/runs/999/lines
             POST /api/v1/runs/1/cancel {"reason": "late"}
             POST /api/v1/runs/999/cancel
             GET /api/v1/why?entry=fails
@@ -414,6 +428,9 @@ async def routes(story: Story) -> None:
             GET /api/v1/events?after=x
             POST /api/v1/prune {"before": "2026-06-05T12:00:00Z", "dry_run": true}
             POST /api/v1/prune {"before": "soon"}
+            POST /api/v1/restart
+            POST /api/v1/restart {"wait": true}
+            POST /api/v1/stop {"wait": 3}
             POST /api/v1/rescan
             POST /api/v1/rescan {"source": "org"}
             POST /api/v1/rescan {"source": "moon"}
@@ -540,30 +557,44 @@ async def _trigger_routes(story: Story, engine: Engine) -> None:
         POST /api/v1/approvals/999/deny
         """)
     await story.type("""
-        POST /api/v1/triggers/create_agent {"data": {"name": "far", "command": ["cat"]}, "file": ""}
-        POST /api/v1/triggers/update_agent {"word": "far", "data": {"model": "large"}, "file": null}
-        POST /api/v1/triggers/create {"data": {"name": "fares", "agent_id": "far", "trigger_config": {"type": "webhook", "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}, "prompt_template": "x"}, "file": ""}
-        POST /api/v1/triggers/rotate {"word": "fares", "secret": null}
-        POST /api/v1/triggers/trigger_now {"word": "fares", "data": {}, "key": "k"}
-        POST /api/v1/triggers/clear_context {"word": "far"}
-        POST /api/v1/triggers/send_message {"word": "far", "content": "Hello"}
-        POST /api/v1/triggers/update {"word": "report", "data": {"name": "daily"}, "file": null}
-        POST /api/v1/triggers/approve {"number": 1}
-        POST /api/v1/triggers/deny {"number": 1, "reason": "no"}
-        POST /api/v1/triggers/explode {}
-        POST /api/v1/triggers/delete {"nose": 1}
-        POST /api/v1/triggers/delete {"word": "daily"}
-        POST /api/v1/triggers/delete {"word": "fares"}
-        POST /api/v1/triggers/delete_agent {"word": "far"}
-        POST /api/v1/triggers/create {}
-        POST /api/v1/triggers/create_agent {}
-        POST /api/v1/triggers/update {"word": "nothing", "data": {}, "file": null}
-        POST /api/v1/triggers/update_agent {"word": "nobody", "data": {}, "file": null}
-        POST /api/v1/triggers/rotate {"word": "nothing", "secret": null}
-        POST /api/v1/triggers/trigger_now {"word": "nothing"}
-        POST /api/v1/triggers/clear_context {"word": "nobody"}
-        POST /api/v1/triggers/send_message {"word": "nobody", "content": "Hello"}
-        POST /api/v1/triggers/delete_agent {"word": "nobody"}
+        POST /api/v1/trigger-agents {"name": "far", "command": ["cat"]}
+        PUT /api/v1/trigger-agents/far {"model": "large"}
+        GET /api/v1/trigger-agents
+        GET /api/v1/trigger-agents/far
+        POST /api/v1/triggers {"name": "fares", "agent_id": "far", "trigger_config": {"type": "webhook", "secret": "whsec_YW5vdGhlciBzZWNyZXQgb2YgYSB3ZWJob29r"}, "prompt_template": "x"}
+        GET /api/v1/triggers?limit=2
+        GET /api/v1/triggers/fares
+        POST /api/v1/triggers/fares/rotate {}
+        PUT /api/v1/triggers/fares {"enabled": false}
+        POST /api/v1/triggers/fares/run {}
+        GET /api/v1/triggers/fares/history
+        POST /api/v1/trigger-agents/far/clear
+        GET /api/v1/trigger-agents/far/usage
+        POST /api/v1/trigger-agents/far/message {"content": "Hello"}
+        PUT /api/v1/triggers/report {"name": "daily"}
+        DELETE /api/v1/triggers/daily
+        DELETE /api/v1/triggers/fares
+        DELETE /api/v1/trigger-agents/far
+        POST /api/v1/trigger-files {"definitions": [{"what": "agent", "file": "a.yml", "said": {"name": "near", "enabled": true}, "places": {}}]}
+        POST /api/v1/trigger-files {"definitions": [{"what": "agent", "file": "a.yml", "said": {"name": "near", "enabled": true}, "places": {}}], "teardown": true}
+        POST /api/v1/trigger-files {"definitions": 7}
+        POST /api/v1/triggers {}
+        POST /api/v1/trigger-agents {}
+        GET /api/v1/triggers?nose=1
+        GET /api/v1/trigger-agents?nose=1
+        GET /api/v1/triggers/nothing
+        GET /api/v1/trigger-agents/nobody
+        GET /api/v1/trigger-agents/nobody/usage
+        GET /api/v1/trigger-agents/nobody/run
+        GET /api/v1/triggers/nothing/history
+        PUT /api/v1/triggers/nothing {}
+        PUT /api/v1/trigger-agents/nobody {}
+        POST /api/v1/triggers/nothing/rotate {}
+        POST /api/v1/triggers/nothing/run
+        POST /api/v1/trigger-agents/nobody/clear
+        POST /api/v1/trigger-agents/nobody/message {"content": "Hello"}
+        DELETE /api/v1/triggers/nothing
+        DELETE /api/v1/trigger-agents/nobody
         DELETE /agents/worker
         DELETE /workflows/hook
         DELETE /workflows/hook

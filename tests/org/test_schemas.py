@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 EXAMPLES = SCHEMAS / "examples"
+SCRIPT = SCHEMAS.parent / "scripts" / "schemas.py"
 
 
 def validator(name: str) -> jsonschema_rs.Draft202012Validator:
@@ -372,6 +374,12 @@ def test_of_any_task_both_say_the_same(data: dict[str, Any]) -> None:
     assert TASK.is_valid(data) is not bool(wrong), wrong
 
 
-def test_every_kind_of_source_was_among_them() -> None:
-    source = json.loads((SCHEMAS / "workflow.schema.json").read_text())["$defs"]["source"]
-    assert {each["properties"]["type"]["const"] for each in source["oneOf"]} == {*KINDS}
+def test_the_schemas_are_those_of_the_fields_that_are_read() -> None:
+    for name, text in runpy.run_path(str(SCRIPT))["schemas"]().items():
+        assert (SCHEMAS / name).read_text(encoding="utf-8") == text, "run `make schemas`"
+
+
+def test_every_kind_of_source_has_a_schema() -> None:
+    schema = json.loads((SCHEMAS / "workflow.schema.json").read_text())
+    refs = (each["$ref"].rpartition("/")[2] for each in schema["properties"]["source"]["anyOf"])
+    assert {schema["$defs"][ref]["properties"]["type"]["enum"][0] for ref in refs} == {*KINDS}

@@ -13,6 +13,7 @@ import time
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -21,7 +22,8 @@ import pytest
 
 from horae.core.ports import Held, RunError, Unreleased
 from horae.core.receipt import Status
-from horae.process import launcher
+from horae.process import launcher, output
+from horae.process.logs import RunLog
 from horae.process.processes import (
     OldRunsError,
     Processes,
@@ -488,15 +490,18 @@ async def test_a_flood_neither_blocks_nor_fills_disk_or_memory(tmp_path: Path) -
             await asyncio.sleep(0.01)
         ended = await ending
     assert memory < 28 << 10  # KiB, of which the interpreter has 8,000
-    assert disk <= (4 << 20) + 100
-    kept = log(asked)
+    assert disk <= output.HEAD + output.TAIL * 9 // 8 + (1 << 20)  # with the index
     total = size + len("first\nlast\n")
-    head, line, tail = kept[: 1 << 20], kept[1 << 20 : -(1 << 20)], kept[-(1 << 20) :]
-    assert line == b"\n[%d bytes of output left out]\n" % (total - (2 << 20))
-    assert head.startswith(b"first\n")
-    assert tail.endswith(b"last\n")
-    assert (ended.facts["output"], ended.facts["left_out"]) == (total, total - (2 << 20))
-    assert sorted(each.name for each in asked.directory.iterdir()) == ["end.json", "output.log"]
+    kept = RunLog(asked.directory / "output.log")
+    cuts = [(one.end, two.start) for one, two in pairwise(kept.parts()) if one.end < two.start]
+    [(cut, start)] = cuts
+    assert (cut, kept.end) == (output.HEAD, total)
+    assert output.TAIL <= total - start <= output.TAIL * 9 // 8
+    assert (ended.facts["output"], ended.facts["left_out"]) == (total, start - cut)
+    text = b"0123456789abcdef\n" * (output.TAIL // 15)
+    assert kept.read(0, output.HEAD)[0] == (b"first\n" + text)[: output.HEAD]
+    begin, length = (start - len("first\n")) % 17, total - start - len("last\n")
+    assert kept.last(total - start)[0] == text[begin : begin + length] + b"last\n"
 
 
 def _size(path: Path) -> int:
@@ -506,19 +511,24 @@ def _size(path: Path) -> int:
         return 0
 
 
-@pytest.mark.parametrize("size", [0, 1 << 20, (1 << 20) + 1, 2 << 20, (2 << 20) + 1, 3_500_000])
+@pytest.mark.parametrize("size", [0, 1 << 20, (1 << 20) + 1, 2 << 20, 3_500_000])
 @story
 async def test_what_fits_is_kept_whole_and_what_does_not_is_counted(
     tmp_path: Path, size: int
 ) -> None:
     text = bytes(ord("a") + each * 7 % 26 for each in range(size))
-    async with Processes(tmp_path) as processes:
+    async with Processes(tmp_path, kept=(1 << 20, 1 << 20)) as processes:
         asked = spec(tmp_path, 1, "cat", stdin=text)
         ended = await told(processes, asked)
-    left = max(0, size - (2 << 20))
+    left = ended.facts["left_out"]
+    part = (1 << 20) // output.PARTS
+    assert left == max(0, (size - (2 << 20)) // part * part)
     middle = b"\n[%d bytes of output left out]\n" % left if left else b""
-    assert log(asked) == text[: 1 << 20] + middle + text[(1 << 20) + left :]
-    assert ended.facts["left_out"] == left
+    shown, start = [], 0
+    while (found := RunLog(asked.directory / "output.log").read(start))[0]:
+        shown.append(found[0])
+        start = found[1]
+    assert b"".join(shown) == text[: 1 << 20] + middle + text[(1 << 20) + left :]
 
 
 @story

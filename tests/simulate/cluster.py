@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from horae.cluster.lease import trusted_until
+from horae.core.lease import trusted_until
 from horae.core.ports import StaleTermError
 from simulate.faults import Fault
 from simulate.loop import SimClock

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from horae.store.ledger import SqlLedger
 
-OPS = Token("ops", frozenset({Scope.READ, Scope.RUN}), NOW)
+OPS = Token("ops", (Scope.READ, Scope.RUN), NOW)
 
 
 @pytest.fixture(params=["sqlite", "memory", "postgres"])
@@ -35,7 +35,7 @@ async def test_a_token_is_found_by_its_digest_until_it_is_revoked(ledger: SqlLed
     tokens = BookTokens(ledger)
     assert await tokens.add(OPS, "ab" * 32)
     assert not await tokens.add(OPS, "cd" * 32), "the name is taken"
-    assert await tokens.add(Token("look", frozenset({Scope.READ}), NOW), "ef" * 32)
+    assert await tokens.add(Token("look", (Scope.READ,), NOW), "ef" * 32)
     assert [each.name for each in await tokens.all()] == ["look", "ops"]
     assert await tokens.find("ab" * 32) == OPS
     assert await tokens.find("cd" * 32) is None

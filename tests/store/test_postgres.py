@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -16,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import one_run
-from horae.cluster.lease import NodeDescription, QueueJob
 from horae.core.access import Token
 from horae.core.decide import decide
+from horae.core.lease import NodeDescription, QueueJob
 from horae.core.ports import (
     EntryStep,
     LedgerBusyError,
@@ -29,7 +30,7 @@ from horae.core.ports import (
     Process,
     StaleTermError,
 )
-from horae.core.receipt import ReasonCode, Status
+from horae.core.receipt import Status
 from horae.core.scope import Scope
 from horae.core.source import Scan
 from horae.sources.triggers.store import TriggerStore
@@ -62,7 +63,8 @@ from store.server import SCHEMA, TABLES, fresh, server
 from waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Sequence
+    from datetime import datetime
     from pathlib import Path
 
     from horae.core.receipt import Filed
@@ -72,6 +74,12 @@ if TYPE_CHECKING:
 LONG = timedelta(minutes=5)
 EAST = NodeDescription("east", "http://east:8787", ("gpu", "linux"), "1.0", 4)
 WEST = NodeDescription("west")
+# What is asked for each run.
+BY_KEY = (
+    "entry.standing", "entry.over_as_planned_many", "receipt.several", "receipt.move_many",
+    "run.close_many", "run.identify_many", "run.open_of", "several.starting",
+    "several.ending", "several.goes_on", "several.move", "several.moved",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -393,6 +401,51 @@ class TestMembers:
             assert sent == [(jobs, "INTRANS")]
 
     @story
+    async def test_what_is_decided_and_may_start_is_queued_in_the_same_commit(
+        self, url: str
+    ) -> None:
+        sent: list[Any] = []
+        asked_in: list[threading.Thread] = []
+
+        def send(connection: Any, jobs: Any) -> None:
+            sent.append((jobs, connection.execute("SELECT pg_current_xact_id()::text").fetchone()))
+
+        def jobs_of(filed: Sequence[Filed]) -> list[QueueJob]:
+            asked_in.append(threading.current_thread())
+            return [QueueJob(each.number, "any", term, f"{len(asked_in)}") for each in filed]
+
+        def spoil(_: Any) -> None:
+            raise ValueError
+
+        async def steps(now: datetime) -> list[EntryStep]:
+            due = await ledger.due(now=now)
+            return [EntryStep(each.entry, decide(each.entry, now=now)) for each in due]
+
+        async with opened(url, send=send) as ledger:
+            await taken(ledger, workflow())
+            term = await ledger.leases.lead("one", LONG) or 0
+            first = await steps(NINE)
+            with pytest.raises(StaleTermError):
+                await ledger.decide_and_enqueue(first, jobs_of, now=NINE, term=term - 1)
+            [filed] = await ledger.decide_and_enqueue(first, jobs_of, now=NINE, term=term)
+            [(jobs, [commit])] = sent
+            assert jobs == [QueueJob(filed.number, "any", term, "1")]
+            query = f"SELECT xmin::text FROM receipt WHERE number = {filed.number}"
+            assert await ledger.read(lambda tx: tx.execute(query).fetchone()[0]) == commit
+
+            # What another call in the same commit spoils is asked for again, by itself.
+            later = NINE + DAY
+            second = await steps(later)
+            blocking = ledger.write(term, lambda _: time.sleep(0.05))
+            deciding = ledger.decide_and_enqueue(second, jobs_of, now=later, term=term)
+            found = await asyncio.gather(
+                blocking, deciding, ledger.write(term, spoil), return_exceptions=True
+            )
+            assert isinstance(found[2], ValueError)
+            assert [each.key for each in sent[-1][0]] == ["3"]
+            assert set(asked_in) == {threading.current_thread()}
+
+    @story
     async def test_an_agent_is_at_home_where_it_ran_last(self, url: str) -> None:
         async with opened(url) as ledger:
             east, _ = await joined(ledger)
@@ -536,6 +589,8 @@ class TestSharing:
                 await two.note("late", now=NOW, term=1)  # which waits for nobody
             assert [each.kind for each in await reader.events_after(0)] == ["first"]
             assert await reader.newest_event() == (await reader.events_after(0))[-1].number
+            own, _ = await reader.of_node(0, "east", leads=True, is_last=True)
+            assert [each.kind for each in own] == ["first", "late"]  # a node ends without waiting
             may_end.set()
             await writing
             found = [each.kind for each in await reader.events_after(0)]
@@ -905,41 +960,6 @@ class TestSchema:
             server().drop("race")
 
     @story
-    async def test_a_ledger_from_before_actors_and_codes_is_read_and_has_the_columns_of_a_new_one(
-        self, url: str
-    ) -> None:
-        owner = server()
-        owner.drop("old")
-        owner.do('CREATE SCHEMA "old"')
-        owner.do(*migrations("postgres")[:3], "UPDATE term SET version = 3", schema="old")
-        owner.do(
-            "INSERT INTO entry (number, source, address, title, file, line, rule, body, digest,"
-            " unarmed, accounted_to, first_seen_at)"
-            " VALUES (1, 'org', 'a', 'A', 'plan.org', 1, '', '', '', 'off', 0, 0)",
-            "INSERT INTO receipt (number, entry, key, status, reason, planned_at, count, start_at,"
-            " decided_at, file, line, digest, policy, work, agents)"
-            " VALUES (1, 1, 'manual:1', 'skipped', '', 0, 1, 0, 0, 'p', 1, '', '{}', 'workflow',"
-            " '[]'), (2, 1, 'manual:2', 'held', 'held back: no command', 0, 1, 0, 0, 'p', 1, '',"
-            " '{}', 'workflow', '[]')",
-            schema="old",
-        )
-        try:
-            async with opened(url, schema="old") as ledger:
-                held, filed = (await ledger.receipts()).receipts
-                assert (filed.actor, filed.title) == ("engine", "A")
-                assert filed.receipt.reason.code == ""
-                assert held.receipt.reason.code == ReasonCode.NOT_READY
-            async with opened(url):
-                pass
-            columns = (
-                "SELECT table_name, column_name, data_type, column_default, is_nullable"
-                " FROM information_schema.columns WHERE table_schema = '{}' ORDER BY 1, 2"
-            )
-            assert owner.do(columns.format("old")) == owner.do(columns.format("horae"))
-        finally:
-            server().drop("old")
-
-    @story
     async def test_a_ledger_of_version_0_1_opens_with_the_same_entries_and_next_times(
         self, url: str, tmp_path: Path
     ) -> None:
@@ -947,8 +967,8 @@ class TestSchema:
         owner = server()
         owner.drop("old")
         owner.do('CREATE SCHEMA "old"')
-        version = 6
-        owner.do(*migrations("postgres")[:version], schema="old")
+        version, script = next(iter(migrations("postgres").items()))
+        owner.do(script, schema="old")
         owner.do(f"UPDATE term SET version = {version}", schema="old")
         owner.do(*inserts(tmp_path / "data"), schema="old")
         try:
@@ -958,11 +978,25 @@ class TestSchema:
             server().drop("old")
 
     @story
+    async def test_a_schema_from_before_version_0_1_is_refused_and_stays_as_it_is(
+        self, url: str
+    ) -> None:
+        server().drop("old")
+        async with opened(url, schema="old"):
+            server().do("UPDATE term SET version = 3", schema="old")
+        try:
+            with pytest.raises(LedgerError, match="version 3, and this horae supports 6 to"):
+                await PostgresLedger.open(url, schema="old")
+            assert server().do("SELECT version FROM term", schema="old") == [(3,)]
+        finally:
+            server().drop("old")
+
+    @story
     async def test_a_newer_schema_is_refused_also_while_it_is_used(self, url: str) -> None:
         async with opened(url) as ledger:
             server().do("UPDATE term SET version = 99, oldest = 99")
             try:
-                known = len(migrations("postgres"))
+                known = max(migrations("postgres"))
                 message = (
                     f"the schema needs support for version 99, and this horae supports {known}"
                 )
@@ -982,13 +1016,15 @@ class TestSchema:
         self, url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         known = migrations("postgres")
-        expand = f"-- oldest: {len(known)}\nCREATE TABLE more (number BIGINT);"
+        newest = max(known)
+        expand = f"-- oldest: {newest}\nCREATE TABLE more (number BIGINT);"
         contract = "DROP TABLE more;"
 
         async def upgrade(*scripts: str) -> None:
+            later = known | dict(enumerate(scripts, start=newest + 1))
             with monkeypatch.context() as patch:
                 for module in (pg_schema, pg_wire):
-                    patch.setattr(module, "migrations", lambda _: (*known, *scripts))
+                    patch.setattr(module, "migrations", lambda _: later)
                 await (await PostgresLedger.open(url, schema="future")).close()
 
         server().drop("future")
@@ -1062,6 +1098,32 @@ class TestSchema:
                     wrong.append(f"{name}: {query!r}: {error}")
         assert wrong == []
 
+    @pytest.mark.parametrize("name", BY_KEY)
+    @story
+    async def test_rows_are_found_by_their_keys_also_if_the_table_was_small_when_it_was_planned(
+        self, url: str, name: str
+    ) -> None:
+        import psycopg
+
+        from horae.store.pg_wire import DIALECT, _placed
+
+        query = numbered(_placed(named(DIALECT)[name]))
+        async with opened(url) as ledger:
+            with psycopg.connect(url, autocommit=True) as connection:
+                # As before the first statistics, which may be made at any moment.
+                unknown = f"UPDATE pg_class SET reltuples = -1, relpages = 0 WHERE relnamespace = '{SCHEMA}'::regnamespace"
+                connection.execute(f"{unknown} AND relkind = 'r'".encode())
+            asked = b"EXPLAIN (GENERIC_PLAN, COSTS OFF) " + query
+            plan = await ledger.read(
+                lambda tx: tx.connection.raw.cursor().execute(asked).fetchall()
+            )
+        lines = [row[0].strip() for row in plan]
+        scans = [line for line in lines if re.search(r"Scan.* on (receipt|run|entry)$", line)]
+        assert scans
+        assert not [line for line in scans if "Seq Scan" in line], lines
+        by_key = [line for line in lines if line.startswith("Index Cond") or "run_open" in line]
+        assert len(by_key) >= len(scans), lines
+
 
 ROLE = "SELECT 1 FROM pg_roles WHERE rolname = 'worker'"
 
@@ -1102,7 +1164,7 @@ async def lived(directory: Path) -> None:
     for name in ("one", "two", "three"):
         assert await add_trigger(ledger, name, name=name, spec=spec, now=NINE, term=1)
     assert await TriggerStore(ledger).remove("two", now=NINE)
-    assert await BookTokens(ledger).add(Token("ops", frozenset({Scope.READ}), NINE), "ab" * 32)
+    assert await BookTokens(ledger).add(Token("ops", (Scope.READ,), NINE), "ab" * 32)
     session = "INSERT INTO session VALUES ('cd', 'ops', 1, 1, 2, 'a browser')"
     await ledger.write(1, lambda book: book.execute(session))
     await ledger.close()

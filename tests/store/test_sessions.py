@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from horae.store.ledger import SqlLedger
 
-READS = frozenset({Scope.READ})
+READS = (Scope.READ,)
 
 
 @pytest.fixture(params=["sqlite", "memory", "postgres"])

@@ -9,11 +9,12 @@ import os
 import random
 import re
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
 from collections import Counter
-from contextlib import closing, contextmanager
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from threading import Barrier, Event, Thread
@@ -35,16 +36,16 @@ from horae.core.ports import (
     Process,
     StaleTermError,
 )
-from horae.core.receipt import ReasonCode, Status
+from horae.core.receipt import Status
 from horae.core.source import Scan
 from horae.errors import Exit
 from horae.store import database
 from horae.store.codec import write_entry
 from horae.store.lock import DataLockedError
-from horae.store.sql import migrations, queries, theme
+from horae.store.sql import migrations, named, queries, theme
 from horae.store.sqlite import SqliteLedger, restore, start_afresh
 from scale import scaled
-from store.ledger_0_1 import ENTRIES, put_into, verify
+from store.ledger_0_1 import ENTRIES, STATUSES, VERSION, put_into, verify
 from store.ledger_suite import (
     DAY,
     HOUR,
@@ -65,7 +66,7 @@ from store.ledger_suite import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from horae.core.receipt import Filed
     from horae.store.ledger import Transaction
@@ -150,7 +151,7 @@ async def test_the_settings_are_those_that_keep_what_was_promised(tmp_path: Path
         "foreign_keys": 1,
         "trusted_schema": 0,
         "busy_timeout": 5000,
-        "user_version": len(migrations()),
+        "user_version": max(migrations()),
         "application_id": 0x486F7261,
     }
     await ledger.close()
@@ -171,7 +172,8 @@ async def test_every_query_has_a_name_a_sentence_and_fits_the_schema() -> None:
     for path in sorted(folder.glob("*.sql")):
         text = path.read_text()
         assert len(queries(text)) == text.count("-- name:"), path.name
-        for query in theme(path.stem).values():
+        for name, said in theme(path.stem).items():
+            query = named("").get(f"{path.stem}.{name}", said)
             names = re.findall(r"(?<!'):([a-z_]+)", query)
             ledger._writer.execute(f"EXPLAIN {query}", dict.fromkeys(names, 1)).fetchall()
     await ledger.close()
@@ -342,65 +344,31 @@ def test_a_migration_that_is_killed_anywhere_is_done_or_not_begun(tmp_path: Path
     lines = process.communicate()[0].splitlines()
     assert process.returncode == 0
     # Killed or not, version of the schema, whether there is any table.
-    newest = len(migrations())
-    killed = {f"True {version} True" for version in range(1, newest + 1)}
+    newest = max(migrations())
+    killed = {f"True {version} True" for version in migrations()}
     assert set(lines) <= {"True 0 False", *killed, f"False {newest} True"}
     assert lines.count("True 0 False") > 10
     assert lines[-1] == f"False {newest} True"
 
 
-SCHEMA = "SELECT group_concat(sql, ';') FROM (SELECT sql FROM sqlite_schema ORDER BY name)"
-
-
-@contextmanager
-def patched_migrations(version: int) -> Iterator[None]:
-    """Let this be the horae that knew so many migrations."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(database, "migrations", lambda: migrations()[:version])
-        yield
+COLUMNS = (
+    'SELECT t.name, c.name, c.type, c."notnull", c.dflt_value, c.pk'
+    " FROM sqlite_schema AS t JOIN pragma_table_info(t.name) AS c ORDER BY 1, 2"
+)
+INDEXES = "SELECT name, sql FROM sqlite_schema WHERE type = 'index' ORDER BY 1"
 
 
 @story
-async def test_a_ledger_from_before_actors_and_codes_is_read_and_has_the_schema_of_a_new_one(
+async def test_a_ledger_from_before_version_0_1_is_refused_and_stays_as_it_is(
     tmp_path: Path,
 ) -> None:
-    await filled(tmp_path / "new")
-    old = tmp_path / "old"
-    with patched_migrations(5):
-        await (await opened(old)).close()
-    with closing(sqlite3.connect(database_in(old), isolation_level=None)) as raw:
-        raw.execute(
-            "INSERT INTO entry (source, address, title, file, line, rule, body, digest, unarmed,"
-            " accounted_to, first_seen_at, paused_at, pause_note)"
-            " VALUES ('org', 'a', 'A', 'plan.org', 1, '', '', '', 'off', 0, 0, 0, 'away')"
-        )
-        raw.execute(
-            "INSERT INTO receipt (entry, key, status, reason, planned_at, count, start_at,"
-            " decided_at, file, line, digest, policy, work, agents)"
-            " VALUES (1, 'manual:1', 'skipped', '', 0, 1, 0, 0, 'p', 1, '', '{}', 'workflow', '[]')"
-        )
-        raw.execute(
-            "INSERT INTO receipt (entry, key, status, reason, planned_at, count, start_at,"
-            " decided_at, file, line, digest, policy, work, agents) VALUES (1, 'manual:2', 'held',"
-            " 'held back: no command', 0, 1, 0, 0, 'p', 1, '', '{}', 'workflow', '[]')"
-        )
-        raw.execute("INSERT INTO run (receipt, attempt, started_at) VALUES (1, 1, 0)")
-        raw.execute("INSERT INTO event (at, kind, facts) VALUES (0, 'noted', '{}')")
-    ledger = await opened(old)
-    try:
-        [entry] = await ledger.entries()
-        assert entry.pause is not None
-        assert (entry.pause.note, entry.pause.by) == ("away", "")
-        held, filed = (await ledger.receipts()).receipts
-        [event] = await ledger.events_after(0)
-        [run] = await ledger.runs_of(filed.number)
-        assert (filed.actor, event.actor) == ("engine", "engine")
-        assert (filed.receipt.reason.code, run.reason.code) == ("", "")
-        assert held.receipt.reason.code == ReasonCode.NOT_READY
-    finally:
-        await ledger.close()
-    schemas = [value(database_in(each), SCHEMA) for each in (tmp_path / "new", old)]
-    assert schemas[0] == schemas[1]
+    await filled(tmp_path)
+    with closing(sqlite3.connect(database_in(tmp_path))) as raw:
+        raw.execute("PRAGMA user_version = 5")
+    was = database_in(tmp_path).read_bytes()
+    with pytest.raises(LedgerError, match="version 5, and this horae supports 9 to"):
+        await opened(tmp_path)
+    assert database_in(tmp_path).read_bytes() == was
 
 
 @story
@@ -415,8 +383,94 @@ async def test_a_ledger_of_version_0_1_opens_with_the_same_entries_and_next_time
         specs = "SELECT spec FROM entry WHERE spec IS NOT NULL ORDER BY number"
         with closing(sqlite3.connect(database_in(tmp_path / "data"))) as raw:
             assert [row[0] for row in raw.execute(specs)] == [*map(write_entry, ENTRIES)]
+        await filled(tmp_path / "new")
+        for what in (COLUMNS, INDEXES):
+            schemas = []
+            for each in (tmp_path / "data", tmp_path / "new"):
+                with closing(sqlite3.connect(database_in(each))) as raw:
+                    schemas.append(raw.execute(what).fetchall())
+            assert schemas[0] == schemas[1]
     finally:
         await ledger.close()
+
+
+@story
+async def test_before_a_migration_a_verified_backup_is_made(tmp_path: Path) -> None:
+    put_into(tmp_path / "data")
+    (tmp_path / "data/backups").mkdir()
+    for older in (3, 5):
+        (tmp_path / f"data/backups/ledger-schema-{older}.db").touch()
+    ledger = await opened(tmp_path / "data")
+    await ledger.close()
+    made = tmp_path / "data/backups" / f"ledger-schema-{VERSION}.db"
+    database.verify(made)
+    assert value(made, "PRAGMA user_version") == VERSION
+    assert value(made, "SELECT count(*) FROM receipt") == len(STATUSES)
+    stamp = made.stat().st_mtime_ns
+    await (await opened(tmp_path / "data")).close()
+    assert made.stat().st_mtime_ns == stamp, "nothing was migrated"
+    assert {each.name for each in made.parent.iterdir()} == {"ledger-schema-5.db", made.name}
+
+
+@story
+async def test_without_a_backup_nothing_is_migrated(tmp_path: Path) -> None:
+    put_into(tmp_path / "data")
+    (tmp_path / "data/backups").write_text("in the way")
+    with pytest.raises(LedgerWriteError):
+        await opened(tmp_path / "data")
+    assert value(database_in(tmp_path / "data"), "PRAGMA user_version") == VERSION
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from horae.store import database
+from horae.store.sqlite import SqliteLedger
+from store.ledger_suite import NOW
+
+connect, left = database._connect, [int(sys.argv[2])]
+
+def count(statement):
+    left[0] -= 1
+    if left[0] == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def traced(*args, **options):
+    connection = connect(*args, **options)
+    connection.set_trace_callback(count)
+    return connection
+
+async def main():
+    ledger = await SqliteLedger.open(Path(sys.argv[1]), now=NOW)
+    await ledger.close()
+
+database._connect = traced
+asyncio.run(main())
+"""
+
+
+@story
+async def test_a_migration_that_is_killed_at_any_statement_goes_on_at_the_next_start(
+    tmp_path: Path,
+) -> None:
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    for number in itertools.count(1):
+        data = tmp_path / str(number)
+        put_into(data)
+        words = [sys.executable, "-c", KILLED, str(data), str(number)]
+        ended = await asyncio.to_thread(subprocess.run, words, env=environ, check=False)
+        version = value(database_in(data), "PRAGMA user_version")
+        has_backup = (data / "backups" / f"ledger-schema-{VERSION}.db").exists()
+        assert has_backup or version == VERSION, "first the backup"
+        ledger = await opened(data)
+        try:
+            await verify(ledger)
+        finally:
+            await ledger.close()
+        if ended.returncode == 0:
+            break
+        assert ended.returncode == -signal.SIGKILL
+    assert number > 20, "it was killed between the statements of each migration"
 
 
 @story
@@ -840,7 +894,7 @@ def test_what_was_acknowledged_together_survives_every_kill(tmp_path: Path) -> N
 @story
 async def test_what_is_asked_often_is_found_through_an_index(query: str, index: str) -> None:
     ledger = await SqliteLedger.in_memory()
-    text = theme("entry")[query]
+    text = named("")[f"entry.{query}"]
     names = re.findall(r"(?<!'):([a-z_]+)", text)
     values = dict.fromkeys(names, "[]")
     rows = ledger._writer.execute(f"EXPLAIN QUERY PLAN {text}", values).fetchall()
@@ -869,7 +923,7 @@ async def test_what_is_asked_often_is_found_through_an_index(query: str, index: 
 @story
 async def test_receipts_are_found_through_an_index(query: str, index: str) -> None:
     ledger = await SqliteLedger.in_memory()
-    text = theme("receipt")[query]
+    text = named("")[f"receipt.{query}"]
     values = dict.fromkeys(re.findall(r"(?<!'):([a-z_]+)", text), "[]")
     rows = ledger._writer.execute(f"EXPLAIN QUERY PLAN {text}", values).fetchall()
     steps = [row["detail"] for row in rows]
@@ -936,7 +990,7 @@ def let_time_pass(path: Path) -> None:
         (
             let_time_pass,
             LedgerNewerError,
-            f"the schema has version 99, and this horae supports {len(migrations())}",
+            f"the schema has version 99, and this horae supports {max(migrations())}",
         ),
     ],
 )
@@ -1070,7 +1124,7 @@ def test_a_start_that_fails_after_a_kill_does_not_make_the_next_one_miss_the_log
     process.kill()
     process.communicate()
 
-    def failing(_: sqlite3.Connection, **_seal: object) -> None:
+    def failing(_: sqlite3.Connection) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:

@@ -1063,10 +1063,10 @@ def test_the_days_of_random_rules_agree_with_a_walk_through_the_calendar() -> No
         ("0 0 1,15,L * *", "at 00:00 on the 1st, the 15th and the last day of the month"),
         ("0 0 L-1 * *", "at 00:00 on the second-to-last day of the month"),
         ("0 0 L-9 * *", "at 00:00 on the 10th-to-last day of the month"),
-        ("0 0 LW * *", "at 00:00 on the last weekday (Monday to Friday) of the month"),
+        ("0 0 LW * *", "at 00:00 on the last working day of the month"),
         (
             "0 0 15W * *",
-            "at 00:00 on the weekday (Monday to Friday) nearest to the 15th of the month",
+            "at 00:00 on the working day nearest to the 15th of the month",
         ),
         ("0 0 * * MON#1", "at 00:00 on the first Monday of the month"),
         ("0 0 * * MON#1,FRI#3", "at 00:00 on the first Monday and the third Friday of the month"),
@@ -1084,6 +1084,7 @@ def test_the_days_of_random_rules_agree_with_a_walk_through_the_calendar() -> No
         ("0 0 9 * * ? 2027,2029-2031", "at 09:00 every day, in 2027 and 2029 to 2031"),
         ("0 0 9 * * ? 2028/4", "at 09:00 every day, every 4 years from 2028 to 2196"),
         ("0 0 30 2 *", "at 00:00 on the 30th of February, which never occurs"),
+        ("0 0 31 * *", "at 00:00 on the 31st of the month, skipping shorter months"),
     ],
 )
 def test_a_rule_in_words(expression: str, words: str) -> None:

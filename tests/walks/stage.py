@@ -17,6 +17,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import httpx
+from msgspec import to_builtins
 
 from commands import run_command
 from horae.app import build, keep
@@ -271,7 +272,7 @@ class Engine:
     async def tick(self, name: str = "wren") -> Filed:
         """Let an agent tick now, and return its receipt when that is over."""
         asked = await self.app.service.tick(name)
-        return await self.over(asked.filed.number)
+        return await self.over(asked.receipt)
 
     async def over(self, number: int) -> Filed:
         """Return a receipt when it is final, and all that follows from it is done."""
@@ -280,8 +281,9 @@ class Engine:
     async def agent(self, name: str = "wren") -> dict[str, Any]:
         """Return how an agent is, as everybody is told."""
         standing = await self.app.service.status(self.app.facts(), limit=100)
-        [found] = [each for each in standing.agents if each.name == name]
-        return found.data()
+        [found] = [each for each in standing.agents if each.agent == name]
+        told: dict[str, Any] = to_builtins(found)
+        return told
 
     async def next_run(self, name: str = "wren") -> datetime:
         """Return when an agent ticks next."""

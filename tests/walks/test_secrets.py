@@ -157,8 +157,8 @@ async def test_no_secret_is_where_it_does_not_belong_after_a_whole_life(
             answer = await here.post(path, body)
             assert answer.status_code in {200, 201}, answer.text
             said.append(answer.text)
-        rotated = {"word": "literal", "secret": GIVEN["second"]}
-        said.append((await here.post("/api/v1/triggers/rotate", rotated)).text)
+        rotated = await here.post("/api/v1/triggers/literal/rotate", {"secret": GIVEN["second"]})
+        said.append(rotated.text)
 
         # Messages: with either secret, with the one that is named, with none.
         for word, secret, status in (
@@ -179,7 +179,7 @@ async def test_no_secret_is_where_it_does_not_belong_after_a_whole_life(
         # Runs that tell all they know, and fail.
         for word in ("Tell", "Steps"):
             line = await here.app.service.run_now(word)
-            assert (await here.over(line.filed.number)).status is Status.FAILED
+            assert (await here.over(line.receipt)).status is Status.FAILED
         said.append((await here.post("/agents/teller/message", {"content": "Hello."})).text)
         await here.rest()
         await here.advance(3 * MINUTE)  # a look at GitHub

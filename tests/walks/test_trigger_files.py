@@ -86,7 +86,7 @@ async def test_a_broken_file_keeps_its_last_good_trigger_and_says_so_first(
         assert not [each for each in others if FILE in each]
         assert ground.root.joinpath("told").read_text() == "daily\n"
         why_said = await here.app.service.why(WhyQuestion("daily"))
-        assert why_said.entry.broken.startswith(why)
+        assert str(why_said.entry.broken).startswith(why)
         await here.until(EIGHT + HOUR + MINUTE)
         assert (await here.receipts("daily"))[-1].status is Status.DONE
     async with engine(ground, now=EIGHT + 2 * HOUR) as here:
@@ -94,7 +94,7 @@ async def test_a_broken_file_keeps_its_last_good_trigger_and_says_so_first(
         assert len(await here.receipts("daily")) == 2
         await edit(here, ground, DAILY)
         assert await problems(here) == ()
-        assert (await here.app.service.why(WhyQuestion("daily"))).entry.broken == ""
+        assert (await here.app.service.why(WhyQuestion("daily"))).entry.broken is None
         await edit(here, ground, DAILY.replace("0 9 * *", "0 0 31 2"))
         assert (
             await here.app.service.why(WhyQuestion("daily"))
@@ -155,7 +155,7 @@ async def test_what_was_removed_while_no_engine_ran_is_no_longer_in_the_plan(
             await here.app.service.why(WhyQuestion("daily"))
         ).entry.reason == "no longer in the plan"
         await edit(here, ground, DAILY)
-        assert (await here.app.service.why(WhyQuestion("daily"))).entry.is_armed
+        assert (await here.app.service.why(WhyQuestion("daily"))).entry.armed
         await edit(here, ground, f"{DAILY}enabled: false\n")
         assert (
             await here.app.service.why(WhyQuestion("daily"))
@@ -216,6 +216,23 @@ async def test_a_file_that_comes_while_the_folder_is_read_is_not_taken_for_one_t
             patch.setattr("horae.sources.triggers.source.read_folder", read_and_apply)
             await read_again(here.app)
         assert (await here.app.triggers.find("hook")).definition.is_enabled
+
+
+@story
+async def test_a_file_of_another_project_is_not_taken_for_one_of_the_plan_that_is_gone(
+    ground: Ground,
+) -> None:
+    project = ground.side / "project"
+    file = project / ".agentd/workflows/hook.yml"
+    file.parent.mkdir(parents=True)
+    file.write_text(HOOK)
+    async with engine(ground) as here:
+        words = ("trigger", "apply", ".agentd", "--root", str(ground.root))
+        applied = await type_("horae", *words, at=project)
+        assert applied.code == 0, applied.err
+        await read_again(here.app)
+        hook = (await here.app.triggers.find("hook")).definition
+        assert (hook.is_enabled, hook.file) == (True, str(file))
 
 
 @story

@@ -29,9 +29,9 @@ from horae.sources.plans.arming import scan_plan
 from horae.store.sqlite import SqliteLedger
 from horae.web.api import asgi_app, operation_of
 from horae.web.app import keys_of
+from horae.web.front import Front
 from horae.web.guard import Guard
 from horae.web.page import routes
-from horae.web.router import Front
 from horae.web.serve import listen_tcp, serve_tcp
 from reasons import because
 
@@ -97,8 +97,29 @@ SCHEDULED: <2026-01-01 Thu 07:30 ++1d>
 * Speak much :workflow:
 :PROPERTIES:
 :ID:       much
-:COMMAND:  sh -c 'i=0; while [ $i -lt 50 ]; do i=$((i+1)); yes "part $i of fifty" | head -c 1000000; echo; done; echo the very last; exec sleep 600'
+:COMMAND:  sh -c 'i=0; while [ $i -lt 90 ]; do i=$((i+1)); yes "part $i of ninety" | head -c 1000000; echo; done; echo the very last; exec sleep 600'
 :END:
+
+* Count to twelve million :workflow:
+:PROPERTIES:
+:ID:       count
+:COMMAND:  sh -c 'seq 12000000; printf "\\033[1;31mdone\\033[0m\\n"'
+:END:
+
+* Speak in steps :workflow:
+:PROPERTIES:
+:ID:       steps
+:END:
+** Fetch :component:
+#+begin_src sh :out found:list
+seq 5 >&2
+echo fetched
+#+end_src
+** Sum up :component:
+#+begin_src sh :in found:list
+seq 3 >&2
+cat
+#+end_src
 
 * Speak markup {EVIL}\x1b[31m\x9b2J :workflow:
 :PROPERTIES:

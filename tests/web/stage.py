@@ -43,9 +43,9 @@ from horae.store.access import BookSessions, BookTokens
 from horae.store.sqlite import SqliteLedger
 from horae.web import SOCKET
 from horae.web.api import asgi_app, operation_of
+from horae.web.front import Front
 from horae.web.guard import Guard, attended
 from horae.web.keys import Keys
-from horae.web.router import Front
 from horae.web.serve import listen_tcp, serve_socket, serve_tcp, url_of
 from waiting import until
 

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from core.world import story
-from horae.cli.client import Far
+from horae.client import Client
 from horae.core.actor import current_actor
 from horae.core.clock import SystemClock
 from horae.core.ports import LedgerBusyError
@@ -29,7 +29,7 @@ from horae.web.api import OPERATIONS, asgi_app, operation_of
 from horae.web.guard import Guard
 from horae.web.keys import Keys, add_token
 from horae.web.page import routes
-from horae.web.router import Access, asks
+from horae.web.router import Access, Routes
 from web.stage import engine, engine_process
 
 if TYPE_CHECKING:
@@ -119,9 +119,9 @@ async def test_every_route_asks_for_the_scope_that_it_declares(
 
 def test_a_route_that_declares_no_scope_cannot_be_written() -> None:
     with pytest.raises(TypeError):
-        asks("/api/v1/new", told, {})  # type: ignore[arg-type, call-arg]
+        Routes().get("/api/v1/new")(told)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="GET /api/v1/new declares no scope"):
-        asks("/api/v1/new", told, told, {})  # type: ignore[arg-type]
+        Routes().get("/api/v1/new", told)  # type: ignore[arg-type]
 
 
 @story
@@ -304,15 +304,15 @@ def test_a_command_sends_the_token_of_its_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with engine_process(tmp_path):
-        far = Far(tmp_path / ".horae")
-        token = far.post("tokens", body={"name": "looks", "scopes": "read"})["token"]
+        client = Client(tmp_path / ".horae")
+        token = client.add_token("looks", scopes="read")["token"]
         monkeypatch.setenv("HORAE_TOKEN", f"{token}\n")
         monkeypatch.setenv("HORAE_DATA", str(tmp_path / "other"))
-        far.post("rescan")  # the token is of another engine
+        client.rescan()  # the token is of another engine
         monkeypatch.setenv("HORAE_DATA", str(tmp_path / ".horae"))
-        assert far.get("status")["engine"]["running"]
+        assert client.status().engine.running
         with pytest.raises(HoraeError, match="requires the scope run; token looks has only read"):
-            far.post("rescan")
+            client.rescan()
         monkeypatch.setenv("HORAE_TOKEN", "wrong")
         with pytest.raises(HoraeError, match="HORAE_TOKEN is wrong or revoked"):
-            far.post("rescan", body={"source": "x" * 5_000_000})  # refused before all has come
+            client.rescan("x" * 5_000_000)  # refused before all has come

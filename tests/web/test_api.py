@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,10 @@ from horae.core.clock import SystemClock
 from horae.core.ports import LedgerWriteError
 from horae.process import output
 from horae.web.api import OPERATIONS, asgi_app
-from horae.web.router import BODY, Front
-from horae.web.stream import SEGMENT, log_parts
+from horae.web.front import Front
+from horae.web.router import BODY
+from horae.web.serve import listen_tcp, serve_tcp
+from horae.web.stream import log_parts
 from scale import scaled
 from waiting import until
 from web.stage import JSON, PLAN, engine, shell
@@ -73,6 +76,42 @@ async def test_a_run_that_is_asked_for_is_run_and_its_log_is_there(tmp_path: Pat
 
 
 @story
+async def test_lines_of_a_log_are_found_by_number_and_by_text(tmp_path: Path) -> None:
+    async with engine(tmp_path) as here:
+        asked = await here.post("entries/Digest/run", {})
+        [run] = (await here.ended(asked["receipt"]))["runs"]
+        found = await here.front.service.run_of(run["run"])
+        directory = here.front.log_of(found).parent
+        log = output.Log(bytes(directory), head=1 << 16, tail=1 << 19)
+        for number in range(1, 100_001):
+            log.write(b"line %06d\r\n" % number)
+        log.close()
+        lines = f"runs/{run['run']}/lines"
+        told = await here.get(lines, line=99_999, limit=1)
+        [row] = told["lines"]
+        assert (row["line"], row["text"], row["from"]) == (99_999, "line 099999", 99_998 * 13)
+        assert await here.log(run["run"], from_=row["from"], to=row["to"]) == b"line 099999\r"
+        assert (told["count"], told["size"], told["next"]) == (100_000, 1_300_000, 100_000)
+        [(first, head), (tail, last)] = told["kept"]
+        assert (first, head, last) == (1, (1 << 16) // 13 + 1, 100_000)
+        beyond = (await here.get(lines, line=head + 1, limit=1))["lines"]
+        assert [each["line"] for each in beyond] == [tail], "the lines in between are gone"
+        hits = await here.get(lines, search="LINE 09999")
+        assert [each["line"] for each in hits["lines"]] == [*range(99_990, 100_000)]
+        part = {"line": 100_000, "tail": 5}
+        assert await here.log(run["run"], **part) == b"line 100000\r\n"
+        answer = await here.client.get(
+            f"/api/v1/runs/{run['run']}/log?from=70000&exact=1&download=1"
+        )
+        start = int(answer.headers["Log-From"])
+        assert start > 70_000, "the next byte that is kept"
+        assert len(answer.content) == 1_300_000 - start
+        assert (
+            answer.headers["Content-Disposition"] == f'attachment; filename="run-{run["run"]}.log"'
+        )
+
+
+@story
 async def test_a_log_is_followed_until_its_run_ends(tmp_path: Path) -> None:
     async with engine(tmp_path) as here:
         number = await here.running("Long")
@@ -113,31 +152,31 @@ async def test_what_is_put_out_while_the_end_is_looked_for_is_heard_too(tmp_path
 async def test_whoever_follows_a_long_log_gets_the_newest_and_hears_what_was_left_out(
     tmp_path: Path,
 ) -> None:
-    assert SEGMENT == output.SEGMENT
-    told, log = tmp_path / "run", output.Log(bytes(tmp_path / "run"))
-    lines = [b"%07d\n" % n for n in range(6 * SEGMENT // 8 + 100)]  # six MiB and a bit
-    turn = iter([lines[: SEGMENT // 4], lines[SEGMENT // 4 : -50], lines[-50:]])
+    head, tail = 1 << 20, 1 << 20
+    log = output.Log(bytes(tmp_path), head=head, tail=tail)
+    lines = [b"%07d\n" % n for n in range(6 * head // 8 + 100)]  # six MiB and a bit
+    turn = iter([lines[: head // 4], lines[head // 4 : -50], lines[-50:]])
 
     def goes_on() -> bool:
         more = next(turn, None)
         if more is None:
-            log.finish()
             return False
         log.write(b"".join(more))
         return True
 
-    path = told / "output.log"
+    path = tmp_path / "output.log"
     parts = log_parts(path, 0, goes_on=goes_on, clock=SystemClock())
     heard = b"".join([part async for part in parts])
     begin, left_out, end = re.split(rb"\n\[(\d+) bytes of output left out\]\n", heard)
     whole = b"".join(lines)
-    assert begin == whole[: 2 * SEGMENT]
+    assert begin == whole[: 2 * head]
     assert len(begin) + int(left_out) + len(end) == len(whole)
     assert whole.endswith(end)
-    assert SEGMENT <= len(end) <= 2 * SEGMENT
+    assert tail <= len(end) <= tail + tail // output.PARTS
     again = log_parts(path, 0, goes_on=lambda: False, clock=SystemClock())
-    assert b"".join([part async for part in again]) == path.read_bytes()
-    assert [each.name for each in told.iterdir()] == ["output.log"]
+    gone = len(whole) - head - len(end)
+    left_out_line = b"\n[%d bytes of output left out]\n" % gone
+    assert b"".join([part async for part in again]) == whole[:head] + left_out_line + end
 
 
 @story
@@ -523,6 +562,70 @@ async def test_a_route_takes_only_its_own_method(tmp_path: Path) -> None:
 
 
 @story
+async def test_a_405_names_every_method_that_the_path_has(tmp_path: Path) -> None:
+    async with engine(tmp_path) as here:
+        for path, methods in {
+            "/workflows": "GET, HEAD, POST",
+            "/workflows/report": "DELETE, GET, HEAD, PUT",
+            "/api/v1/tokens": "GET, HEAD, POST",
+            "/api/v1/runs/1/log": "GET",
+            "/login/code": "GET",
+        }.items():
+            answer = await here.client.request("BREW", path)
+            assert (answer.status_code, answer.headers["allow"]) == (405, methods), path
+
+
+@story
+async def test_a_long_answer_is_compressed_for_those_who_take_it_so(tmp_path: Path) -> None:
+    async with engine(tmp_path) as here:
+
+        async def encoding(path: str, accepted: str) -> str | None:
+            answer = await here.client.get(path, headers={"Accept-Encoding": accepted})
+            assert answer.status_code == 200
+            found: str | None = answer.headers.get("content-encoding")
+            return found
+
+        whole = (await here.client.get("/openapi.json", headers={"Accept-Encoding": ""})).content
+        sent = await here.client.get("/openapi.json", headers={"Accept-Encoding": "br, gzip"})
+        assert sent.headers["content-encoding"] == "gzip"
+        assert sent.content == whole
+        assert int(sent.headers["content-length"]) < len(whole) / 5
+        assert sent.headers["vary"] == "accept-encoding"
+        assert sent.headers["x-content-type-options"] == "nosniff"
+        assert await encoding("/docs", "gzip") == "gzip"
+        assert await encoding("/docs", "gzip;q=0, br") is None
+        assert await encoding("/healthz", "gzip") is None, "it is small"
+        number = await here.running("Digest")
+        assert await encoding(f"/api/v1/runs/{number}/log", "gzip") is None, "it may be followed"
+
+
+@story
+async def test_what_is_asked_for_ends_when_its_client_leaves(tmp_path: Path) -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> list[dict[str, Any]]:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return []
+
+    async with engine(tmp_path) as here:
+        listener, stop = listen_tcp("127.0.0.1", 0), asyncio.Event()
+        front = replace(here.front, is_public=True, changes=slow)
+        serving = asyncio.create_task(serve_tcp(asgi_app(front), listener, stop=stop))
+        _, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(b"GET /_changes HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        async with asyncio.timeout(20):
+            await begun.wait()
+            writer.close()
+            assert await ended.wait()
+            stop.set()
+            await serving
+
+
+@story
 async def test_no_answer_may_be_kept_guessed_or_run_and_none_names_the_server(
     tmp_path: Path,
 ) -> None:
@@ -602,7 +705,7 @@ def test_every_route_and_every_field_is_in_the_reference() -> None:
     assert {each.shown_path for each in OPERATIONS} == set(scopes)
     for each in OPERATIONS:
         assert re.search(rf"\b{each.access}\b", scopes[each.shown_path]), each.path
-    fields = {field.name for each in OPERATIONS for field in (*each.query, *each.body)}
+    fields = {name for each in OPERATIONS for name in each.fields}
     headers = {name for each in OPERATIONS for name in each.headers}
     named = fields | headers
     assert sorted(each for each in named if not re.search(rf"`{each}[`=]", page)) == []

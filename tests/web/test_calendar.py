@@ -16,8 +16,8 @@ from horae.sources.plans.source import OrgSource
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock, ScriptedRunner
 from horae.web.api import asgi_app
+from horae.web.front import Front
 from horae.web.keys import Keys
-from horae.web.router import Front
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

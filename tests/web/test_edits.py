@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import one_run
 from core.world import story
 from horae.web.api import OPERATIONS
 from web.stage import PLAN, engine
@@ -107,6 +108,19 @@ async def test_a_workflow_and_an_agent_are_changed_only_as_they_were_read(tmp_pa
         assert old.status_code == 412
         known = {"If-Match": await tag(here, "/agents/worker")}
         assert (await client.delete("/agents/worker", headers=known)).status_code == 200
+
+
+@story
+async def test_a_run_of_an_agent_is_no_change_of_it(tmp_path: Path) -> None:
+    async with engine(tmp_path) as here:
+        agent = (await here.client.post("/agents", json=WORKER)).json()
+        await here.client.post("/workflows", json={**REPORT, "agent_id": agent["id"]})
+        before = await tag(here, "/agents/worker")
+        asked = (await here.client.post("/workflows/report/trigger", json={})).json()
+        assert here.front.ledger is not None
+        await one_run.start(here.front.ledger, asked["receipt"], now=here.front.clock.now(), term=1)
+        assert (await here.client.get("/agents/worker")).json()["activity"] == "busy"
+        assert await tag(here, "/agents/worker") == before
 
 
 @pytest.mark.parametrize("path", ["/api/v1/entries/nobody", "/workflows/nobody", "/agents/nobody"])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import httpx
 from starlette.applications import Starlette
 
-from horae.cluster.lease import Membership, NodeDescription
+from horae.core.lease import Membership, NodeDescription, NodeLine
 from horae.web.api import asgi_app
 from horae.web.page import routes
 from store.ledger_suite import story
@@ -27,7 +27,7 @@ def machine(name: str, *, is_alive: bool = True, is_draining: bool = False) -> M
     return Membership(card, 1, is_alive, is_draining, NOW, NOW, until, term=term, runs=2)
 
 
-async def nodes() -> list[dict[str, Any]]:
+async def nodes() -> list[NodeLine]:
     found = [
         machine("box1"),
         machine("box2", is_draining=True),

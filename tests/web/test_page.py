@@ -21,6 +21,7 @@ from horae.core.entry import Entry
 from horae.core.ports import Listed
 from horae.core.project import project
 from horae.core.receipt import Receipt, Status
+from horae.core.text import in_zone
 from horae.org.document import read
 from horae.sources.crew.lifecycle import Lifecycle, parse_lifecycle
 from horae.sources.crew.page import draw
@@ -316,10 +317,11 @@ async def test_a_stall_stands_above_all_else(tmp_path: Path) -> None:
         assert f"receipt {filed.number} (Nightly digest, plan.org:3) does not start" in stall
         assert (await here.get("status"))["stall"] == stall
         now = await there.page("/")
-        assert now.index(stall) < now.index("<h1")
+        shown = in_zone(stall, "UTC")
+        assert now.index(shown) < now.index("<h1")
         call = [sys.executable, "-m", "horae.cli.main", "status", "--data", str(here.data)]
         told = await asyncio.to_thread(subprocess.check_output, call, text=True)
-        assert told.splitlines()[0] == stall
+        assert told.splitlines()[0] == shown
         engine.note_change()
         assert (await here.ended(filed.number))["status"] == "done"
         assert (await here.client.get("/readyz")).status_code == 200
@@ -422,10 +424,10 @@ async def test_a_place_leads_to_its_plan_and_what_is_no_plan_is_only_named(tmp_p
 @story
 async def test_a_trigger_that_no_file_has_has_no_line_in_one(tmp_path: Path) -> None:
     async with opened(tmp_path) as open_:
-        await open_.here.post("triggers/create_agent", {"data": {"name": "worker"}})
+        await open_.here.ask("trigger-agents", {"name": "worker"})
         kept: dict[str, object] = {"name": "deploy", "agent": "worker", "prompt_template": "Go."}
         kept["trigger_config"] = {"type": "manual"}
-        await open_.here.post("triggers/create", {"data": kept})
+        await open_.here.ask("triggers", kept)
         text = await open_.page("/entries/deploy")
         assert '<span class="place">trigger deploy</span>' in text
         assert "triggers/deploy:1" not in text

@@ -42,7 +42,8 @@ class Kept:
 
     async def begin(self, title: str) -> Filed:
         """Let an entry run, and return its receipt."""
-        return (await self.app.service.run_now(title)).filed
+        service = self.app.service
+        return await service.filed((await service.run_now(title)).receipt)
 
     async def environment(self, name: str) -> dict[str, str]:
         """Return what a run finds in its environment."""

@@ -48,10 +48,10 @@ from horae.store.database import DATABASE, MARK
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock, ScriptedRunner
 from horae.web.api import asgi_app
+from horae.web.front import Front
 from horae.web.keys import Keys
 from horae.web.page import routes
 from horae.web.page.calendar import FEW
-from horae.web.router import Front
 from reasons import because
 from scale import SCALE
 from web.test_ics import occurrences
@@ -375,7 +375,7 @@ async def failing(here: App) -> None:
     for each in await ledger.entries():
         if isinstance(each.item, Entry) and each.item.policy.pause_after == 1:
             line = await here.front.service.run_now(str(each.number))
-            run = await one_run.start(ledger, line.filed.number, now=now, term=1)
+            run = await one_run.start(ledger, line.receipt, now=now, term=1)
             assert run is not None
             await one_run.running(ledger, run.number, Process(1, 1), now=now, term=1)
             await one_run.end(

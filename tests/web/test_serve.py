@@ -205,7 +205,7 @@ async def test_too_long_a_header_and_what_is_no_http_are_refused_and_others_serv
 async def test_who_is_slow_in_asking_loses_the_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serve, "ASKING", 0.2)
+    monkeypatch.setattr(serve, "REQUEST_TIMEOUT", 0.2)
     post = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nhalf"
 
     async def asks_again() -> bytes:
@@ -229,7 +229,7 @@ async def test_who_is_slow_in_asking_loses_the_connection(
 async def test_who_does_not_take_the_answer_loses_the_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serve, "TAKING", 0.2)
+    monkeypatch.setattr(serve, "WRITE_TIMEOUT", 0.2)
     async with served(tmp_path):
         with socket.socket(socket.AF_UNIX) as hung, address(tmp_path) as near:
             hung.connect(near)
@@ -244,7 +244,7 @@ async def test_who_does_not_take_the_answer_loses_the_connection(
 async def test_it_closes_within_a_bound_whoever_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serve, "CLOSING", 1)
+    monkeypatch.setattr(serve, "SHUTDOWN", 1)
     async with served(tmp_path) as stop:
         _, idle = await wired(tmp_path)
         _, listener = await wired(tmp_path)

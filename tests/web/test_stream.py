@@ -144,7 +144,7 @@ async def deaf(here: Here) -> socket.socket:
 async def test_fifty_slow_readers_cost_neither_memory_nor_time_and_are_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serve, "TAKING", 3.0)
+    monkeypatch.setattr(serve, "WRITE_TIMEOUT", 3.0)
     async with engine(tmp_path, shell("Tells", "echo x")) as here:
         ledger, now = here.front.ledger, here.front.clock.now()
         assert ledger is not None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
@@ -16,6 +16,7 @@ from horae.cli.plan_root import TRIGGERS, find_boards, member_names, roots_of
 from horae.cli.sources import Sources, plan_root
 from horae.config import Config, known_names, load, secrets_of
 from horae.core import command, decide, secret
+from horae.core.agent import agent_sections, check_agent
 from horae.core.headline import agent_blocks, is_entry
 from horae.errors import Exit, HoraeError
 from horae.extras.drift.check import check_drift
@@ -29,7 +30,9 @@ from horae.sources.workflows.languages import language_of
 
 if TYPE_CHECKING:
     from horae.sources.triggers.service import Triggers
+    from horae.sources.triggers.source import Folder
 
+T = TypeVar("T")
 _SHOWN: Final = 80
 _NAME_AGENT: Final = (
     "write :agent NAME after its language, or :AGENT: NAME in the drawer of its workflow"
@@ -61,6 +64,8 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, output: Out
     found = check_plans(read, CheckClock(zone.key, now, config.check_floor), extra=[check_drift])
     for name, plan in read:
         found += [*_check_programs(name, plan, config), *_check_languages(name, plan)]
+        for _, section in agent_sections(plan):
+            found += check_agent(section, name)
     found += _check_blocks(read, root)
     found += _check_alerts(read, paths)
     found += config.findings
@@ -73,6 +78,7 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, output: Out
     for each in triggers:
         found += _seen_from(each, _check_triggers(each))
     beside = sum(1 for each in triggers for _ in Path(each, TRIGGERS).rglob("*.y*ml"))
+    found = [*dict.fromkeys(found)]  # a definition of the crew may be in a plan file
     found.sort(key=lambda each: (each.file, each.line, each.column, each.code))
     data = [each.data() for each in found]
     print_rows(output, data, lambda: _print(found, dict(read), beside, sources))
@@ -114,13 +120,12 @@ def _check_alerts(plans: Sequence[tuple[str, Plan]], paths: Sequence[str]) -> It
 def _names_beside(paths: Sequence[str]) -> set[str]:
     """Return what goes by a name beside the plans of directories, or is known to their ledgers."""
     from horae.cli.connection import Place, ask
-    from horae.sources.triggers.source import read_folder
 
     names: set[str] = set()
     for root in roots_of(paths):
         names.update(member_names(root))
         with suppress(HoraeError):  # what cannot be read is no suggestion
-            folder = read_folder(f"{root}/{TRIGGERS}", environ=os.environ, base=root)
+            folder = _folder(root)
             names.update(each.name for each in folder.workflows)
             # A file that cannot be read defines a trigger, most likely of its own name.
             names.update(os.path.basename(each.file).split(".")[0] for each in folder.problems)
@@ -190,17 +195,13 @@ def _check_blocks(plans: Iterable[tuple[str, Plan]], root: str) -> Iterator[Diag
     names = {agent for *_, agent in blocks if agent}
     why: dict[str, command.Unready] = {}
     if names:
-        from horae.cli.trigger_access import TriggerAccess
-        from horae.sources.triggers.source import read_folder
-
         with suppress(HoraeError):  # there is none, or another check says what is wrong with it
-            folder = read_folder(f"{root}/{TRIGGERS}", environ=known_names(load(root)), base=root)
-            names -= {each.name for each in folder.agents}
+            names -= {each.name for each in _folder(root).agents}
 
         async def asking(triggers: Triggers) -> dict[str, command.Unready]:
             return {name: why for name in sorted(names) if (why := await triggers.why_agent(name))}
 
-        why = TriggerAccess(root=root, data=None).read(asking)
+        why = _ask_triggers(root, asking)
     for name, plan, index, agent in blocks:
         if agent is None:
             severity, reason, fix = Severity.ERROR, "this block has no agent", _NAME_AGENT
@@ -232,12 +233,11 @@ def _check_crew(config: Config) -> Iterator[Diagnostic]:
 
 
 def _check_triggers(root: str) -> Iterator[Diagnostic]:
-    from horae.cli.trigger_access import TriggerAccess
     from horae.sources.triggers.apply import judge_files
-    from horae.sources.triggers.source import EmptyFolderError, read_folder
+    from horae.sources.triggers.source import EmptyFolderError
 
     try:
-        folder = read_folder(f"{root}/{TRIGGERS}", environ=known_names(load(root)), base=root)
+        folder = _folder(root)
     except EmptyFolderError:
         return
     except PlanFileError as error:
@@ -247,8 +247,8 @@ def _check_triggers(root: str) -> Iterator[Diagnostic]:
     if folder.errors:
         return  # an agent whose file is wrong would seem to be missing
     try:
-        changes, wrong = TriggerAccess(root=root, data=None).read(
-            lambda triggers: judge_files(triggers, folder.definitions)
+        changes, wrong = _ask_triggers(
+            root, lambda triggers: judge_files(triggers, folder.definitions)
         )
     except HoraeError as error:
         message = f"not compared with the ledger: {error}"
@@ -256,6 +256,18 @@ def _check_triggers(root: str) -> Iterator[Diagnostic]:
         return
     yield from wrong
     yield from (note for change in changes for note in change.notes)
+
+
+def _folder(root: str) -> Folder:
+    from horae.sources.triggers.source import read_folder
+
+    return read_folder(f"{root}/{TRIGGERS}", environ=known_names(load(root)), base=root)
+
+
+def _ask_triggers(root: str, work: Callable[[Triggers], Awaitable[T]]) -> T:
+    from horae.cli.trigger_access import TriggerAccess
+
+    return TriggerAccess(root=root, data=None).read_ledger(work)
 
 
 def _print(

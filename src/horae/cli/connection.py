@@ -13,19 +13,22 @@ from os.path import realpath, relpath
 from pathlib import Path
 from secrets import token_hex
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 from zoneinfo import ZoneInfo
 
 import click
 
 from horae.cli import moments, output
-from horae.cli.client import LONG, EngineUnreachableError, Far, FarLeader
+from horae.cli.group import is_local
+from horae.cli.options import NoRootError
+from horae.client import AsyncClient, Client, EngineUnreachableError, LeaderClient, ServerClient
 from horae.config import Config, SettingError, load
 from horae.core import clock, command
 from horae.core.actor import acting, own_actor, own_run, user_name
-from horae.core.ports import LedgerDamagedError, LedgerError, LedgerNewerError, Listed, Pruned
+from horae.core.ports import LedgerDamagedError, LedgerError, LedgerNewerError, Listed
 from horae.core.service import Service
-from horae.core.views import BackfillResult, EngineFacts, PauseResult, ReceiptLine
+from horae.core.text import is_number
+from horae.core.views import EngineFacts
 from horae.errors import Exit, HoraeError, ScheduleError
 from horae.files.read import StrPath
 from horae.sources.crew.tick import agent_state
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Opened = TypeVar("Opened")
 AnyLedger = TypeVar("AnyLedger", bound="SqlLedger")
+AnyService: TypeAlias = Service | AsyncClient  # of a ledger, or of the engine that has it
 
 PATIENCE: Final = timedelta(seconds=5)  # how long a reader waits for a database that is busy
 BRIEF: Final = timedelta(seconds=1)  # how long a command may have the lock
@@ -77,16 +81,10 @@ class NotAnEngineError(HoraeError, code="not_an_engine", exit_code=Exit.UNREACHA
         super().__init__(f"{holder.name} {reason or f'{executes}; {holder.remedy}'}")
 
 
-class EmptyRootError(HoraeError, code="no_root", exit_code=Exit.NOT_FOUND):
-    def __init__(self, path: str) -> None:
-        self.path = path
-        super().__init__(f"{path}: there is no such directory; `horae init {path}` creates it")
-
-
 def refuse_no_root(root: StrPath, data: Path) -> None:
     """Raise an error for a plan root that is not there, unless a ledger elsewhere is about it."""
     if not os.path.isdir(root) and not (data / database.DATABASE).exists():
-        raise EmptyRootError(os.fspath(root))
+        raise NoRootError(os.fspath(root))
 
 
 class Place(NamedTuple):
@@ -95,9 +93,13 @@ class Place(NamedTuple):
     root: str
     directory: Path  # of the data
     store: str | None  # the database, if nodes share the ledger
+    server: ServerClient | None = None  # the engine elsewhere that a command asks instead
 
     @classmethod
     def of(cls, *, root: str, data: str | None) -> Place:
+        if (server := _server()) is not None:
+            config = load(root, flags={"data": data}, with_file=False)
+            return cls(config, clock.machine_zone(), config.root, config.data, None, server)
         try:
             config = load(root, flags={"data": data})
         except SettingError as error:
@@ -107,6 +109,8 @@ class Place(NamedTuple):
             # An engine that runs can be asked and stopped, whatever is in the file now.
             kept = "the running engine keeps the settings that it started with"
             output.echo(f"horae: {error}; {kept}", err=True)
+        if config.store is None:
+            refuse_no_root(config.root, config.data)
         # An engine keeps the zone that it started with.
         name = engine_zone(config.data) or config.zone
         where = clock.machine_zone() if name is None else zone(name)
@@ -120,6 +124,16 @@ class Place(NamedTuple):
     def is_known(self) -> bool:
         was_there = (self.directory / database.MARK).exists() or self.path.exists()
         return was_there or self.store is not None
+
+    def word(self, entry: str) -> str:
+        """Return a name for an entry that holds elsewhere: a path from here becomes a whole one."""
+        if self.server is not None:
+            return entry
+        file, _, line = entry.rpartition(":")
+        # A path from the root is how the ledger writes it, so it goes first.
+        is_from_root = not file.startswith(".") and os.path.exists(os.path.join(self.root, file))
+        is_from_here = is_number(line) and not is_from_root and os.path.exists(file)
+        return f"{os.path.abspath(file)}:{line}" if is_from_here else entry
 
     def words_at(self, path: str, line: int) -> Iterator[str]:
         """Yield what the ledger may call the entry at a line of a file that is named from here."""
@@ -171,11 +185,10 @@ def refuse_loss(place: Place) -> None:
     """Raise an error if there is no ledger, or if there was one and it is not whole any more."""
     # A reader must ask first: SQLite gives it a new log in place of one that was lost, and then
     # nobody could tell.
-    if place.store is not None:
+    if place.store is not None or place.server is not None:
         return  # it is not here
     was_there = (place.directory / database.MARK).exists()
     if not was_there and not place.path.exists():
-        refuse_no_root(place.root, place.directory)
         raise NoLedgerError(str(place.directory))
     try:
         database.refuse_loss(place.path, was_there=was_there)
@@ -191,7 +204,7 @@ async def _check_version(ledger: SqliteLedger) -> None:
     application, version = await ledger.read(
         lambda tx: [tx.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
     )
-    ours = len(sql.migrations())
+    ours = max(sql.migrations())
     has = f"the schema has version {version}, and this horae"
     if application != database.APPLICATION:
         reason = "it is empty or not a ledger of horae"
@@ -205,6 +218,8 @@ async def _check_version(ledger: SqliteLedger) -> None:
 
 def ask(place: Place, work: Callable[[SqlLedger], Awaitable[T]], *, or_empty: bool = False) -> T:
     """Return the answer of a ledger, or of an empty one; an engine that runs is not disturbed."""
+    if place.server is not None:
+        raise click.UsageError("this reads the ledger of this machine; unset HORAE_SERVER.")
 
     async def asking() -> T:
         is_there = place.is_known or not or_empty
@@ -223,25 +238,40 @@ def ask_shared(store: str, work: Callable[[PostgresLedger], Awaitable[T]]) -> T:
 
 
 def read(place: Place, work: Callable[[Service], Awaitable[T]], *, at: datetime | None = None) -> T:
-    return ask(place, lambda ledger: work(_service(ledger, place, reads=CommandClock(at))))
+    """Return what the ledger of this machine knows; an engine that runs is not disturbed."""
+    return ask(place, lambda ledger: work(service_of(ledger, place, reads=CommandClock(at))))
 
 
-def write(place: Place, work: Callable[[Service], Awaitable[T]]) -> T:
+def read_any(
+    place: Place, work: Callable[[AnyService], Awaitable[T]], *, at: datetime | None = None
+) -> T:
+    """Return what the ledger of this machine knows, or the engine elsewhere that is asked."""
+    if place.server is None:
+        return read(place, work, at=at)
+    refuse_at(at)
+    return through(place.server, work)
+
+
+def refuse_at(at: object) -> None:
+    if at is not None:
+        raise click.UsageError("--at is for the ledger of this machine; unset HORAE_SERVER.")
+
+
+def write(place: Place, work: Callable[[AnyService], Awaitable[T]]) -> T:
     refuse_loss(place)
     return write_with(
-        place, lambda far: through(far, place, work), lambda ledger: work(_service(ledger, place))
+        place, lambda client: through(client, work), lambda ledger: work(service_of(ledger, place))
     )
 
 
 def write_with(
-    place: Place, far: Callable[[Far], T], alone: Callable[[SqlLedger], Awaitable[T]]
+    place: Place, client: Callable[[Client], T], alone: Callable[[SqlLedger], Awaitable[T]]
 ) -> T:
     """Let the engine that has the lock change a ledger; without one this command takes it."""
 
     def opening() -> AbstractAsyncContextManager[SqlLedger]:
         if place.store is not None:
             return reader_of(place)
-        refuse_no_root(place.root, place.directory)
         who: dict[str, Any] = {"use": LockUse.COMMAND, "command": command_words()}
         now = clock.SystemClock().now()
         return opened(SqliteLedger.open(place.directory, now=now, **who))
@@ -250,12 +280,12 @@ def write_with(
         with acting(await own_actor(ledger, place.directory)):
             return await alone(ledger)
 
-    return by_engine_or_alone(place, far, opening, acting_alone)
+    return by_engine_or_alone(place, client, opening, acting_alone)
 
 
 def by_engine_or_alone(
     place: Place,
-    far: Callable[[Far], T],
+    client: Callable[[Client], T],
     opening: Callable[[], AbstractAsyncContextManager[Opened]],
     alone: Callable[[Opened], Awaitable[T]],
 ) -> T:
@@ -272,7 +302,7 @@ def by_engine_or_alone(
     for tries_left in reversed(range(_TRIES)):
         engine = engine_at(place)
         if engine is not None:
-            return far(engine)
+            return client(engine)
         done = asyncio.run(with_the_lock())
         if not isinstance(done, DataLockedError):
             return done
@@ -281,15 +311,14 @@ def by_engine_or_alone(
     raise AssertionError("the last try returns or raises")
 
 
-def through(far: Far, place: Place, work: Callable[[Service], Awaitable[T]]) -> T:
-    return ask(place, lambda ledger: work(_service(ledger, place, far=far)))
+def through(client: Client, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
+    async def working() -> T:
+        return await work(AsyncClient(client))
+
+    return asyncio.run(working())
 
 
-def _service(
-    ledger: SqlLedger, place: Place, *, far: Far | None = None, reads: CommandClock | None = None
-) -> Service:
-    """Return the service of a ledger, or of an engine that writes it for this command."""
-
+def service_of(ledger: SqlLedger, place: Place, *, reads: CommandClock | None = None) -> Service:
     def context() -> Context:
         from horae.context import Context
 
@@ -328,58 +357,7 @@ def _service(
         "refuse_name": refuse_name,
         "agent_state": agent_state,
     }
-    return Service(**parts) if far is None else RemoteService(far, **parts)
-
-
-class RemoteService(Service):
-    """The service beside a running engine: it reads for itself, and asks the engine to write."""
-
-    def __init__(self, far: Far, **parts: Any) -> None:
-        super().__init__(**parts)
-        self._far = far
-
-    async def pause(self, word: str, *, note: str = "", until: Any = None) -> PauseResult:
-        end = self.clock.now() + until if isinstance(until, timedelta) else until
-        return await self._paused(word, "pause", {"note": note, "until": end and end.isoformat()})
-
-    async def resume(self, word: str) -> PauseResult:
-        return await self._paused(word, "resume", {})
-
-    async def _paused(self, word: str, verb: str, said: Mapping[str, object]) -> PauseResult:
-        found = await self.named(word)
-        answer = self._far.post("entries", found.number, verb, body=said)
-        again, skipped = await self._again(found), answer.get("skipped")
-        return PauseResult(again, changed=answer["changed"], skipped=skipped)
-
-    async def run_now(
-        self, word: str, *, idempotency_key: str | None = None, **said: Any
-    ) -> ReceiptLine:
-        found = await self.named(word)
-        answer = self._far.post("entries", found.number, "run", body=said, key=idempotency_key)
-        return (await self.receipt(answer["receipt"])).line
-
-    async def backfill(
-        self, word: str, *, dry_run: bool = False, progress: Any = None, **given: Any
-    ) -> BackfillResult:
-        plan = await super().backfill(word, dry_run=True, **given)
-        if dry_run:
-            return plan
-        said = {"from": plan.start.isoformat(), "to": plan.end.isoformat(), "id": plan.name}
-        path = ("entries", plan.entry.number, "backfill")
-        numbers = self._far.post(*path, body=said, patience=LONG)["receipts"]
-        if progress is not None:
-            progress(len(numbers), len(plan.moments))
-        filed = [await self.ledger.receipt(each) for each in numbers]
-        lines = await self._lines(each for each in filed if each is not None)
-        return replace(plan, lines=lines, dry_run=False)
-
-    async def prune(self, *, before: datetime, dry_run: bool = False) -> Pruned:
-        said = {"before": before.isoformat(), "dry_run": dry_run}
-        answer = self._far.post("prune", body=said, patience=LONG)
-        return Pruned(*(answer[name] for name in ("receipts", "runs", "events", "texts")))
-
-    async def note_edit(self, file: str, what: str) -> None:
-        self._far.post("edits", body={"file": file, "what": what})
+    return Service(**parts)
 
 
 def actor_at(place: Place) -> str:
@@ -396,7 +374,7 @@ def record_edits(root: str, edits: Iterable[tuple[str, str]]) -> None:
         return
     named = [(relpath(realpath(file), realpath(root)), what) for file, what in edits]
 
-    async def noting(service: Service) -> None:
+    async def noting(service: AnyService) -> None:
         for file, what in named:
             await service.note_edit(file, what)
 
@@ -406,19 +384,21 @@ def record_edits(root: str, edits: Iterable[tuple[str, str]]) -> None:
         output.echo(f"horae: the edit is made, but not recorded in the ledger: {error}", err=True)
 
 
-def engine_at(place: Place) -> Far | None:
+def engine_at(place: Place) -> Client | None:
     """Return the engine that has the lock, if any; one that is starting is waited for.
 
     A command that has the lock is waited for as well, unless it executes a run.
     """
+    if place.server is not None:
+        return place.server
     began_at = monotonic()
     while True:
         holder = holder_of(place.directory)
         if holder is None:
             return None if place.store is None else leader_of(place, place.store)
-        far = Far(place.directory, pid=holder.pid)
-        if holder.is_engine and far.answers():
-            return far
+        client = Client(place.directory, pid=holder.pid)
+        if holder.is_engine and client.answers():
+            return client
         is_over = monotonic() - began_at >= _patience(holder.since, now=clock.SystemClock().now())
         if holder.use is LockUse.RUN or (is_over and not holder.is_engine):
             raise NotAnEngineError(holder)
@@ -441,24 +421,26 @@ def _patience(since: str, *, now: datetime) -> float:
     return (STARTING if timedelta(0) <= age < STARTING else BRIEF).total_seconds()
 
 
-def leader_of(place: Place, store: str) -> Far | None:
+def leader_of(place: Place, store: str) -> Client | None:
     from horae.store.postgres import NODE
     from horae.web.keys import new_token
 
-    async def asking(ledger: PostgresLedger) -> Far | None:
+    async def asking(ledger: PostgresLedger) -> Client | None:
         leader, secret = await ledger.leases.leader(), await ledger.secret(NODE, new_token)
         members = [each.member for each in await ledger.leases.members()]
         actor = await own_actor(ledger, place.directory)
         for each in members:
             if leader is not None and each.name == leader.holder and each.address:
-                return FarLeader(place.directory, each.name, each.address, secret, actor)
+                return LeaderClient(place.directory, each.name, each.address, secret, actor)
         return None
 
-    far = ask_shared(store, asking)
-    return far if far is not None and far.answers() else None
+    client = ask_shared(store, asking)
+    return client if client is not None and client.answers() else None
 
 
 def engine_of(place: Place) -> EngineFacts:
+    if place.server is not None:
+        return EngineFacts(is_running=True, directory=place.server.url)
     facts = engine_here(place)
     if facts.is_running or place.store is None:
         return facts
@@ -475,6 +457,19 @@ def engine_here(place: Place) -> EngineFacts:
     if holder is not None and holder.use is LockUse.RUN:
         user = f"{holder.name} (`{holder.command}`)"
     return EngineFacts(is_running=False, directory=directory, user=user)
+
+
+def _server() -> ServerClient | None:
+    """Return the engine that HORAE_SERVER names, for a command that can ask it."""
+    url = os.environ.get("HORAE_SERVER", "")
+    words = command_words().split()
+    # Inside a run a command asks the engine of that run.
+    if not url or os.environ.get("HORAE_RUN") or (words[:1] == ["horae"] and is_local(words[1:])):
+        return None
+    context = click.get_current_context(silent=True)
+    file = context and context.find_root().params.get("token_file")
+    token = Path(file).read_text(encoding="utf-8") if file else os.environ.get("HORAE_TOKEN", "")
+    return ServerClient(url, token)
 
 
 def command_words() -> str:

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from horae.cli import client, connection, options, output, up
+from horae.cli import connection, options, output, up
+from horae.client import Client
 from horae.config import load
 from horae.core import clock, entry
 from horae.errors import Exit, HoraeError
@@ -149,7 +150,7 @@ def _free_address(root: Path) -> str | None:
 
 def _request_ticks(place: connection.Place, over: Event) -> None:
     """Request the ticks of the first minute, in which an engine that has started starts none."""
-    far = client.Far(place.directory)
+    client = Client(place.directory)
     waited = 0.0
     requested_at = dict.fromkeys(REQUESTED, 0.0)
     while waited < FIRST_MINUTE and not over.wait(1):
@@ -158,14 +159,14 @@ def _request_ticks(place: connection.Place, over: Event) -> None:
             # The agent may be running, or the engine may be starting or stopping.
             with suppress(HoraeError, OSError):
                 if waited - requested_at[name] >= pause:
-                    far.post("agents", name, "tick", body={"note": "requested by the demo"})
+                    client.tick(name, note="requested by the demo")
                     requested_at[name] = waited
 
 
 def _sum_up(place: connection.Place, seconds: float) -> None:
     counts: dict[str, Counter[str]] = {}
-    for line in connection.read(place, lambda service: service.history(limit=_MOST)).lines:
-        counts.setdefault(line.filed.title, Counter())[line.filed.receipt.status] += 1
+    for line in connection.read(place, lambda service: service.history(limit=_MOST)).receipts:
+        counts.setdefault(line.title, Counter())[line.status] += 1
     total = sum(each.total() for each in counts.values())
     receipts = "1 receipt" if total == 1 else f"{total} receipts"
     output.echo(f"\nIn {seconds:.0f} seconds Horae wrote {receipts}, one for each occurrence:\n")

@@ -23,9 +23,9 @@ import click
 
 from horae.app import ReaderError
 from horae.cli import maintenance, options
-from horae.cli.client import Far
 from horae.cli.connection import NoLedgerError, Place, engine_here, read, refuse_loss
 from horae.cli.output import Output, print_rows, print_table, safe
+from horae.client import Client
 from horae.config import Config, OutdatedSetting, secrets_of, untrusted
 from horae.core import ports, secret, text
 from horae.core.clock import SystemClock, machine_zone
@@ -49,6 +49,7 @@ POSTGRES: Final = 14
 _MIB: Final = 1024 * 1024
 _SKEW: Final = timedelta(seconds=30)  # between two clocks that a time service keeps
 _GIT_REMEDY: Final = "install git 2.38 or newer"
+_BACK_UP: Final = "run `horae backup` while the ledger is intact"
 _PROGRAMS: Final = ("wb", "batty", "agent")  # beside `horae` itself
 _OF_LEDGER: Final = ("ledger", "ledger clock", "backups")
 
@@ -74,12 +75,13 @@ _ok, _warn, _fail = (partial(Check, grade) for grade in Grade)
 
 @click.command()
 @click.option("--restore", "restores", is_flag=True, help="Restore the newest intact backup.")
+@options.flag("--upgrade", "Show what this version of Horae would change.")
 @options.answer_options
-def doctor(*, restores: bool, place: Place, output: Output) -> int:
+def doctor(*, restores: bool, upgrade: bool, place: Place, output: Output) -> int:
     """Check the installation and the ledger.
 
     Each problem is listed with a remedy. With --restore a damaged or missing ledger is replaced
-    by the newest intact backup under backups/ in the data directory.
+    by the newest intact backup under backups/ in the data directory. --upgrade changes nothing.
     """
     if restores:
         if _check_ledger(place).grade is Grade.OK and place.path.exists():
@@ -88,7 +90,7 @@ def doctor(*, restores: bool, place: Place, output: Output) -> int:
             raise maintenance.BackupError(str(place.path), reason, remedy=remedy)
         maintenance.restore_newest(output, place)
         return Exit.OK
-    found = list(examine(place))
+    found = list(examine_upgrade(place) if upgrade else examine(place))
     rows = [(safe(each.grade, style=_STYLES[each.grade]), *each[1:]) for each in found]
     names = ("", "check", "found", "what to do")
     data = [
@@ -125,6 +127,48 @@ def examine(place: Place) -> Iterator[Check]:
     yield from _check_secrets(place)
     yield from _check_runs(place)
     yield from _check_watches()
+
+
+def examine_upgrade(place: Place) -> Iterator[Check]:
+    """Compare what an earlier version has left with what this one needs."""
+    if place.config.store is not None:
+        yield from check_store(place.config.store)
+    elif not place.path.exists():
+        yield _ok("ledger schema", "no ledger yet", "`horae up` creates it")
+    else:
+        with database.sqlite_errors(str(place.path)), database.looking_into(place.path) as ledger:
+            version = database.version_of(ledger)
+        free = shutil.disk_usage(place.directory).free
+        yield check_upgrade(version, size=place.path.stat().st_size, free=free)
+    yield _check_settings(place)
+    yield _check_running(place)
+
+
+def check_upgrade(version: int, *, size: int, free: int) -> Check:
+    name, ours = "ledger schema", max(sql.migrations())
+    found = f"version {version}, and this horae needs {ours}"
+    if version > ours:
+        return _fail(name, found, "use the newer horae that wrote it")
+    if version == ours:
+        return _ok(name, f"version {version}, which this horae uses")
+    if free < 2 * size:  # a backup, and as much for the log of the migration
+        needs = f"free {maintenance.size_text(2 * size)} for the upgrade"
+        return _fail(name, f"{found}; {maintenance.size_text(free)} are free", needs)
+    kept = f"`horae up` or `horae restart` upgrades it; backup: {database.older_backup(version)}"
+    return _warn(name, found, kept)
+
+
+def _check_running(place: Place) -> Check:
+    if lock.engine_in(place.directory) is None:
+        return _ok("engine", engine_here(place).absence)
+    problems: tuple[str, ...] = ()
+    with suppress(HoraeError):  # an engine that does not answer is a problem of `doctor`
+        problems = Client(place.directory, timeout=5).status(limit=1).problems
+    due = next((each for each in problems if "`horae restart`" in each), None)
+    if due is not None:
+        found, _, remedy = due.partition("; ")
+        return _warn("engine", found, remedy)
+    return _ok("engine", "the running engine has this version")
 
 
 # The machine
@@ -300,7 +344,7 @@ def _check_settings(place: Place) -> Check:
     waiting, unknown = untrusted(config).waiting, config.findings
     is_kept = bool(kept) and kept != (config.zone or machine_zone().key)
     if not waiting and not unknown and not is_kept:
-        return _ok("settings", "all settings in horae.toml are used")
+        return _ok("settings", "no setting is unknown or waits for trust")
     found, remedies = [f"{each.file}:{each.line}: {each.advice}" for each in unknown[:3]], []
     if unknown:
         found += [f"{len(unknown) - 3} more unknown settings"] if len(unknown) > 3 else []
@@ -397,10 +441,10 @@ def _check_lock(place: Place) -> Check:
     if engine is None:
         return _ok("engine", engine_here(place).absence)
     since = f" since {text.instant_text(engine.since, place.zone.key)}" if engine.since else ""
-    found, far = f"process {engine.pid} ({engine.command}){since}", Far(place.directory)
-    problems: list[str] = []
+    found = f"process {engine.pid} ({engine.command}){since}"
+    problems: tuple[str, ...] = ()
     with suppress(HoraeError):  # one that does not answer is a problem in `status`
-        problems = far.get("status", patience=5, limit=1)["problems"]
+        problems = Client(place.directory, timeout=5).status(limit=1).problems
     if not problems:
         return _ok("engine", found)
     many = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
@@ -427,24 +471,24 @@ def _check_ledger_clock(place: Place) -> Check:
     """Compare the clock with the newest receipt: a clock that was set back is seen there."""
     now = SystemClock().now()
     try:
-        newest = read(place, lambda service: service.history(limit=1)).lines
+        newest = read(place, lambda service: service.history(limit=1)).receipts
     except HoraeError:
         return _ok("ledger clock", "nothing to compare with")
-    if newest and newest[0].filed.decided_at > now + timedelta(minutes=1):
-        ahead = format_duration(newest[0].filed.decided_at - now)
+    if newest and newest[0].decided_at > now + timedelta(minutes=1):
+        ahead = format_duration(newest[0].decided_at - now)
         remedy = "set the clock of this machine; occurrences with a receipt do not run again"
         return _warn("ledger clock", f"the newest receipt is {ahead} ahead of the clock", remedy)
     return _ok("ledger clock", "the ledger is not ahead of the clock")
 
 
 def _check_backups(place: Place) -> Check:
-    home = place.directory / maintenance.BACKUPS
+    home = place.directory / database.BACKUPS
     found = maintenance.backups_in(home)
     if not found:
-        return _warn("backups", f"no backup in {home}", "run `horae backup`")
+        return _warn("backups", f"no backup in {home}", _BACK_UP)
     whole = next((each for each in found if maintenance.damage_of(each) is None), None)
     if whole is None:
-        return _fail("backups", f"none of {len(found)} backups is intact", "run `horae backup`")
+        return _fail("backups", f"none of {len(found)} backups is intact", _BACK_UP)
     return _ok("backups", f"{len(found)} found; the newest intact one is {whole.name}")
 
 
@@ -512,16 +556,12 @@ class DatabaseFacts(NamedTuple):
 def check_store(url: str) -> Iterator[Check]:
     try:
         from horae.store.pg_wire import DIALECT, DatabaseAddress
+        from horae.store.postgres import SCHEMA
     except ImportError as error:
         found = f"`store` is set, but {error.name} is not installed"
-        yield _fail(
-            "store",
-            found,
-            "install Horae with the extra postgres: `pip install '.[postgres]'` in its clone",
-        )
+        remedy = "install Horae with the extra postgres: `pip install '.[postgres]'` in its clone"
+        yield _fail("store", found, remedy)
         return
-    from horae.store.postgres import SCHEMA
-
     try:
         address = DatabaseAddress.of(url, SCHEMA)
         seen = _ask(address)
@@ -529,7 +569,7 @@ def check_store(url: str) -> Iterator[Check]:
         yield _fail("store", f"{error.place}: {error.reason}", error.remedy)
         return
     yield check_server(address.place, seen.version)
-    yield check_schema(seen, known=len(sql.migrations(DIALECT)))
+    yield check_schema(seen, known=max(sql.migrations(DIALECT)))
     yield check_skew(seen.ahead)
 
 

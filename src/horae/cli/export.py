@@ -85,6 +85,8 @@ def ics(
         raise click.UsageError("the calendar would end before it begins.")
     view = PlanView(paths, Output.of(None), When(now, where.key))
     entries = list(_armed(chain(_items(view), view.beside)))
+    if view.exit_code and not entries:
+        return view.exit_code
     for entry in entries:
         if entry.pause is not None and entry.pause.covers(now):
             _say(entry, f"is paused{pause_words(entry.pause, zone_name=entry.zone)}")

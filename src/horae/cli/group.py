@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from importlib import import_module
 from typing import Any, Final, NamedTuple
@@ -37,6 +38,7 @@ _TABLE: Final = """
 [Everyday]
 up | cli.up:up | Run what is scheduled in your plan files
 stop | cli.up:stop | Stop the engine; its runs get time to end
+restart | cli.up:restart | Restart the engine, also with a newer version; runs continue
 status | cli.status:status | Show what is running, waiting, next and failing
 list | cli.status:list_ | List all entries: state, rule, last and next
 run | cli.runs:run | Run an entry now, or the workflows of a file
@@ -89,7 +91,7 @@ cluster nodes | cli.maintenance:nodes | List the nodes of a cluster
 cluster drain | cli.maintenance:drain | Stop assigning runs to a node
 cluster worker | cli.up:worker | Run a node that never becomes the leader
 cluster migrate | cli.maintenance:migrate | Move the local ledger to PostgreSQL
-cluster restored | cli.maintenance:restored | Resume after a restore of the database
+cluster restored | cli.maintenance:restored | Mark the database as restored from a backup
 demo | cli.demo:demo | Run a demo plan until Ctrl-C
 open | cli.token:open_ | Open the page of the running engine
 completion | cli.service:completion | Print a shell completion script
@@ -129,6 +131,21 @@ OLD: Final = {
     "board tick": "task recycle",
 }
 
+# The commands that ask an engine, and so ask the one that HORAE_SERVER names.
+# fmt: off
+_REMOTE: Final = frozenset((
+    "status", "list", "history", "why", "pause", "resume", "backfill", "run", "logs", "cancel",
+    "prune", "open", "trigger", "approval", "agent tick", "token add", "token list",
+    "token revoke", "token sessions", "token end-session",
+))
+# fmt: on
+
+
+def is_local(words: Sequence[str]) -> bool:
+    """Tell whether a command works with files of this machine whatever HORAE_SERVER is."""
+    return _REMOTE.isdisjoint({words[0], " ".join(words[:2])}) if words else False
+
+
 # What people type who know other programs -> what to type here.
 _NEAR: Final = {
     "abort kill": "`horae cancel`",
@@ -158,9 +175,8 @@ _NEAR: Final = {
     "ps": "`horae status`",
     "reject": "`horae approval reject`",
     "reload": "The engine reads plan files again when they change; "
-    "to restart it, use `horae stop` and `horae up`",
+    "to restart it, use `horae restart`",
     "rerun": "`horae retry`",
-    "restart": "`horae stop`, then `horae up`",
     "schedule": "`horae task schedule`, `horae trigger add` or `horae next`",
     "serve server": "`horae up`",
     "settings": "`horae config`",
@@ -181,6 +197,8 @@ NEAR: Final = {word: said for words, said in _NEAR.items() for word in words.spl
 
 # The same inside a group: the first of these that it has.
 _ALIKE: Final = {
+    "actions github": "github-actions",
+    "calendar ical icalendar": "ics",
     "create new": "add",
     "deny": "reject",
     "delete rm": "remove archive revoke",
@@ -286,10 +304,25 @@ class LazyGroup(SharedGroup):
 class Horae(LazyGroup):
     """The commands of `horae`; spellings of 0.1 are understood."""
 
+    def take_shared(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest, shared = super().take_shared(ctx, args), ctx.meta[_SHARED]
+        own = [each for each in shared if each.startswith("--token-file=")]
+        if "--token-file" in shared:
+            own = shared[(at := shared.index("--token-file")) : at + 2]
+        ctx.meta[_SHARED] = [each for each in shared if each not in own]
+        return [*own, *rest]  # it is an option of this group, and of no command
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        return super().resolve_command(ctx, _renamed(ctx, args))
+        args = _renamed(ctx, args)
+        found = super().resolve_command(ctx, args)
+        words = [args[0], *options.take_shared(args[1:])[1][:1]]
+        if os.environ.get("HORAE_SERVER") and not ctx.resilient_parsing and is_local(words):
+            name = " ".join(words if words[0] in {"agent", "token"} else words[:1])
+            said = f"`horae {name}` works with the files of this machine"
+            output.echo(f"horae: {said}; HORAE_SERVER is not used", err=True)
+        return found
 
     def hint(self, ctx: click.Context, word: str) -> str:
         if word not in NEAR:
@@ -334,12 +367,19 @@ def _full(name: str, rest: list[str]) -> str:
     "124 timed out, 130 interrupted.",
 )
 @click.version_option(__version__, prog_name="horae", message="%(prog)s %(version)s")
+@options.option(
+    "--token-file FILE",
+    "Read the token for HORAE_SERVER from a file.",
+    type=click.Path(exists=True, dir_okay=False),
+)
 @click.pass_context
-def horae(ctx: click.Context) -> None:
+def horae(ctx: click.Context, *, token_file: str | None) -> None:  # noqa: ARG001 - `Place` reads it
     """Run commands, workflows and coding agents on a schedule.
 
-    The options --root, --data, --json, --tz and --at can also be given before a command that has
-    them.
+    The options --root, --data, --tz and --at, and those of the output (--json, --jsonl, --text,
+    --table), can also be given before a command that has them. If HORAE_SERVER is the address of
+    an engine, commands that use an engine use that one, with the token in HORAE_TOKEN or in
+    --token-file.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

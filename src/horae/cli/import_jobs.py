@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial, wraps
 from operator import itemgetter
+from shutil import which
 from typing import Any, Final, NamedTuple
 
 import click
@@ -21,6 +22,10 @@ from horae.core.entry import CronRule, OnceRule, key_time
 from horae.core.text import moment_text, words
 from horae.errors import Exit, HoraeError
 from horae.extras.importers import job as jobs
+from horae.extras.importers.apscheduler import read_program
+from horae.extras.importers.crontab import USERS, read_crontab
+from horae.extras.importers.github import read_workflow
+from horae.extras.importers.systemd import read_timer, unit_of
 from horae.files.read import LIMIT, PlanFileError, decoded, read_plan
 from horae.org.document import read
 
@@ -41,9 +46,8 @@ class ImportRequest(NamedTuple):
 def import_() -> None:
     """Import jobs from cron, systemd, GitHub Actions, APScheduler.
 
-    The next 50 times of each headline are compared with those of the other scheduler, which are
-    computed independently. If they differ for any reason other than a clock change, the
-    headline is not written; differences at a clock change are listed in a note.
+    The next 50 times of each headline are compared with those of the other scheduler, which may
+    differ when the clock changes; such times are listed in a note.
     """
 
 
@@ -77,10 +81,7 @@ def _reader(
 @options.flag("--system", "Expect a user before each command, as in /etc/crontab.")
 def crontab(asked: ImportRequest, text: str, _: str, *, system: bool) -> jobs.Reading:
     """Import the jobs of a crontab."""
-    from pwd import getpwall
-    from shutil import which
-
-    from horae.extras.importers.crontab import USERS, read_crontab
+    from pwd import getpwall  # not on Windows
 
     # The users of this machine whose names are no commands, beside those of any machine.
     users = USERS | {each.pw_name for each in getpwall() if which(each.pw_name) is None}
@@ -93,8 +94,6 @@ def systemd(asked: ImportRequest, text: str, path: str) -> jobs.Reading:
 
     `systemctl cat NAME.timer NAME.service` prints both, for `-`.
     """
-    from horae.extras.importers.systemd import read_timer, unit_of
-
     name = "stdin.timer" if path == "-" else os.path.basename(path)
 
     def beside(unit: str) -> str | None:
@@ -112,8 +111,6 @@ def systemd(asked: ImportRequest, text: str, path: str) -> jobs.Reading:
 @_reader("github-actions", zone_of="--at; GitHub schedules are in UTC")
 def github_actions(_: ImportRequest, text: str, path: str) -> jobs.Reading:
     """Import scheduled workflows of GitHub Actions."""
-    from horae.extras.importers.github import read_workflow
-
     return read_workflow(text, name=os.path.basename(path))
 
 
@@ -123,8 +120,6 @@ def apscheduler(asked: ImportRequest, text: str, path: str) -> jobs.Reading:
 
     The program is read and never run; only literal arguments of the call are used.
     """
-    from horae.extras.importers.apscheduler import read_program
-
     name = "jobs.py" if path == "-" else os.path.basename(path)
     return read_program(text, name=name, zone_name=asked.zone_name, now=asked.now)
 
@@ -179,6 +174,8 @@ def _import(asked: ImportRequest, understand: Callable[[str, str], jobs.Reading]
         code = code or (Exit.FINDINGS if missed else Exit.OK)
         for _, text in sorted(lines, key=itemgetter(0)):
             echo(text, err=True)
+    if not found and not data["remarks"] and code == Exit.OK:
+        echo(f"horae: no jobs in {', '.join(asked.paths)}", err=True)
     _write(asked, found)
     if not asked.output.is_text:
         print_answer(asked.output, data, "")
@@ -240,15 +237,15 @@ def _write(asked: ImportRequest, found: list[jobs.ImportedJob]) -> None:
         paths = [*_add_tasks(asked.tasks, found, asked.now)]
         for path in paths:
             echo(f"wrote {path}", err=True)
-        record_edits(plan_root((asked.tasks,)), [(each, "adopted") for each in paths])
+        record_edits(plan_root((asked.tasks,)), [(each, "imported") for each in paths])
     elif asked.into is not None:
         old = existing(asked.into)
         before = b"" if old is None else old.data
         gap = b"" if not before or before.endswith(b"\n") else b"\n"
         replace_file(asked.into, before + gap + text.encode(), old)
-        record_edits(plan_root((asked.into,)), [(asked.into, f"jobs adopted: {len(found)}")])
-        many = f"{len(found)} headline{'s' * (len(found) != 1)}"
-        echo(f"wrote {many} to {asked.into}", err=True)
+        many = "s" * (len(found) != 1)
+        record_edits(plan_root((asked.into,)), [(asked.into, f"{len(found)} job{many} imported")])
+        echo(f"wrote {len(found)} headline{many} to {asked.into}", err=True)
     elif asked.output.is_text:
         click.echo(text, nl=False)
 

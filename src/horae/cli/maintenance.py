@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from horae.cli.client import Far
 from horae.cli.connection import Place, T, ask, ask_shared, command_words, refuse_loss, write
 from horae.cli.moments import parse_moment
-from horae.cli.options import answer_options, data_option, option, root_option
+from horae.cli.options import answer_options, data_option, option, root_of_data_option
 from horae.cli.output import Output, echo, form_options, print_answer, print_rows, print_table
+from horae.client import Client
 from horae.config import load, secrets_of
 from horae.core.actor import acting, user_name
 from horae.core.clock import SystemClock
@@ -30,11 +30,10 @@ from horae.store.sqlite import restore as restore_ledger
 from horae.timing.duration import DurationError, parse_duration
 
 if TYPE_CHECKING:
-    from horae.cluster.lease import Membership
+    from horae.core.lease import Membership
     from horae.store.moving import Moved
     from horae.store.postgres import PostgresLedger
 
-BACKUPS: Final = "backups"  # in the data directory
 _SQLITE: Final = b"SQLite format 3\0"  # how each of its files begins
 _LOOK: Final = 0.5  # seconds between two looks at a node that drains
 _YEARS: Final = re.compile(r"([1-9]\d{0,2})y", re.ASCII)
@@ -89,7 +88,7 @@ def backup(file: str | None, *, place: Place, output: Output) -> None:
     data directory, named after the current time.
     """
     refuse_loss(place)
-    target = home = place.directory / BACKUPS if file is None else Path(file)
+    target = home = place.directory / database.BACKUPS if file is None else Path(file)
     if file is None:
         database.prepare_folder(home)
     if home.is_dir():
@@ -102,7 +101,7 @@ def backup(file: str | None, *, place: Place, output: Output) -> None:
         raise BackupError(str(target), "the file exists", remedy=remedy)
     if not target.parent.is_dir():
         remedy = f"create {target.parent} first"
-        raise BackupError(str(target), "its directory does not exist", remedy=remedy)
+        raise NotBackupError(str(target), "its directory does not exist", remedy=remedy)
     ask(place, lambda ledger: ledger.backup(target))
     size = target.stat().st_size
     said = f"{target}: {size_text(size)}, verified"
@@ -118,7 +117,7 @@ def restore(file: str, *, place: Place, output: Output) -> None:
     Scheduled times that have passed are not run. The previous ledger is kept beside the
     restored one. The engine must be stopped.
     """
-    home, path = place.directory / BACKUPS, Path(file)
+    home, path = place.directory / database.BACKUPS, Path(file)
     backups = backups_in(home)
     more = f", and {len(backups) - 3} more in {home}" if len(backups) > 3 else ""
     are = "the newest backups are" if len(backups) > 1 else "there is one backup:"
@@ -144,11 +143,14 @@ def restore(file: str, *, place: Place, output: Output) -> None:
 
 
 def _restore(output: Output, place: Place, file: Path) -> None:
-    had_one, now = place.path.exists(), SystemClock().now()
+    now = SystemClock().now()
     with acting(f"cli:{user_name(os.getuid())}"):  # the run that it is in may be of no ledger
         old = asyncio.run(restore_ledger(place.directory, file, now=now, command=command_words()))
-    aside = str(old) if had_one else None
-    before = f"the previous ledger is {aside}" if aside else "there was no ledger before"
+    aside, before = str(old) if old.exists() else None, "there was no ledger before"
+    if aside:
+        before = f"the previous ledger is {aside}"
+    elif parts := sorted(map(str, old.parent.glob(f"{old.name}-*"))):
+        before = f"the database of the previous ledger was missing; kept: {', '.join(parts)}"
     passed = "scheduled times that have passed do not run"
     text = f"restored {file} as the ledger of {place.directory}; {passed}; {before}"
     missing = missing_secrets(place)
@@ -158,7 +160,7 @@ def _restore(output: Output, place: Place, file: Path) -> None:
 
 
 def restore_newest(output: Output, place: Place) -> None:
-    home = place.directory / BACKUPS
+    home = place.directory / database.BACKUPS
     damaged: list[str] = []
     for file in backups_in(home):
         problem = damage_of(file)
@@ -247,7 +249,7 @@ def _age(text: str, place: Place, *, now: datetime) -> datetime:
 
 
 @click.command()
-@root_option
+@root_of_data_option
 @form_options
 def nodes(*, root: str, output: Output) -> None:
     """List the nodes of a cluster.
@@ -257,11 +259,11 @@ def nodes(*, root: str, output: Output) -> None:
     try:
         rows = _ask_shared(root, lambda ledger: ledger.nodes())
     except LedgerWriteError as error:
-        far = Far(load(root).data)
-        if not far.answers():
+        client = Client(load(root).data)
+        if not client.answers():
             raise
         echo(f"horae: {error}; this is the last known state", err=True)
-        rows = far.get("nodes")["nodes"]
+        rows = client.nodes()["nodes"]
     cells = []
     for row in rows:
         role = ", leads" if row["leads"] else "" if row["may_lead"] else ", never leads"
@@ -276,7 +278,7 @@ def nodes(*, root: str, output: Output) -> None:
 @click.argument("name")
 @click.option("--off", is_flag=True, help="Assign runs to the node again.")
 @click.option("--wait", is_flag=True, help="Return when the node has no runs and does not lead.")
-@root_option
+@root_of_data_option
 @form_options
 def drain(name: str, *, off: bool, wait: bool, root: str, output: Output) -> None:
     """Stop assigning runs to a node.
@@ -285,7 +287,7 @@ def drain(name: str, *, off: bool, wait: bool, root: str, output: Output) -> Non
     can, that one leads. With --wait, the command shows what it waits for.
     """
     if off and wait:
-        raise click.UsageError("--wait does not go with --off.")
+        raise click.UsageError("--wait cannot be used with --off.")
 
     async def change(ledger: PostgresLedger) -> Membership | None:
         since = await ledger.leases.now()
@@ -294,7 +296,7 @@ def drain(name: str, *, off: bool, wait: bool, root: str, output: Output) -> Non
         return await _drained(ledger, name, since, says=output.is_text) if wait else None
 
     node, said = _ask_shared(root, change), {"node": name, "draining": not off}
-    text = f"{name} is given {'runs again' if off else 'nothing more to run'}"
+    text = f"{name} gets {'runs again' if off else 'no more runs'}"
     if node is not None:
         leads = "" if node.term is None else "; it still leads, because no other node can"
         text, said = f"{name} has no runs{leads}", said | {"leads": node.term is not None}
@@ -322,13 +324,13 @@ async def _drained(ledger: PostgresLedger, name: str, since: datetime, *, says: 
 
 
 @click.command()
-@root_option
+@root_of_data_option
 @form_options
 def restored(*, root: str, output: Output) -> None:
-    """Resume after a restore of the database.
+    """Mark the database as restored from a backup.
 
     Scheduled times that have passed since the backup are skipped, and what was waiting or running
-    in it ends. Numbers that were given since the backup are not given again. Stop every node first.
+    in it ends. Numbers that were used since the backup are not used again. Stop every node first.
     """
     from horae.store.moving import go_on_restored
 
@@ -351,7 +353,7 @@ def _ask_shared(root: str, work: Callable[[PostgresLedger], Awaitable[T]]) -> T:
 @click.command()
 @click.option("--to", "target", metavar="URL", help="The database; default: the setting `store`.")
 @data_option
-@root_option
+@root_of_data_option
 @form_options
 def migrate(*, target: str | None, data: str | None, root: str, output: Output) -> None:
     """Move the local ledger to PostgreSQL.
@@ -380,5 +382,9 @@ def migrate(*, target: str | None, data: str | None, root: str, output: Output) 
     end = f"the tables are up to date; there is no ledger in {settings.data} to move"
     if moved:
         end = f"the ledger of {settings.data} is in the database now; set `store` to use it"
-    lines = [f"{each.table:<12} {each.rows:>9,} rows, equal ({each.digest[:12]})" for each in moved]
+    lines = [
+        f"{each.table:<12} {each.rows:>9,} {'row' if each.rows == 1 else 'rows'}, equal"
+        f" ({each.digest[:12]})"
+        for each in moved
+    ]
     print_rows(output, rows, lambda: echo("\n".join([*lines, end])))

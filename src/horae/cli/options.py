@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Final, TypeAlias, TypeVar
 
 import click
 
 from horae.cli.output import form_options
+from horae.errors import Exit, HoraeError
+from horae.files.read import printable, read_plan
 
 _Command: TypeAlias = Callable[..., Any]
 _AnyCommand = TypeVar("_AnyCommand", bound=_Command)
 
-VALUED: Final = frozenset({"--root", "--data", "--tz", "--at"})  # each takes one value
+# Each takes one value.
+VALUED: Final = frozenset({"--root", "--data", "--tz", "--at", "--token-file"})
 FLAGS: Final = frozenset({"--json", "--jsonl", "--text", "--table"})
 
 
@@ -33,8 +36,6 @@ def flag(spelling: str, text: str, *, name: str = "") -> Callable[[_AnyCommand],
 
 
 def text_or_file(text: str | None, file: str | None) -> str | None:
-    from horae.files.read import read_plan
-
     if text is not None and file is not None:
         raise click.UsageError("give the prompt or its file, not both.")
     return read_plan(file).text if file is not None else text
@@ -47,10 +48,36 @@ def _default_root() -> str:
     return os.path.join(data, tenant) if data else "."
 
 
-root_option = option(
-    "--root DIR", "The plan root, the directory of horae.toml.", default=_default_root
+class NoRootError(HoraeError, code="no_root", exit_code=Exit.NOT_FOUND):
+    def __init__(self, path: str, remedy: str = "") -> None:
+        self.path = path
+        name = printable(path)
+        remedy = remedy or f"`horae init {name}` creates it"
+        super().__init__(f"{name}: there is no such directory; {remedy}")
+
+
+def _refuse_file(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is not None and os.path.isfile(value):
+        where = os.path.dirname(value) or "."
+        named = where if isinstance(param, click.Argument) else f"--root {where}"
+        call = f"{ctx.command_path} {named}"
+        raise click.UsageError(f"{value}: is a file; name its directory: {call}", ctx)
+    return value
+
+
+def _refuse_missing(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    if not os.path.isdir(_refuse_file(ctx, param, value) or ""):
+        raise NoRootError(value)
+    return value
+
+
+_root = partial(
+    option, "--root DIR", "The plan root, the directory of horae.toml.", default=_default_root
 )
-_same_root = option("--root DIR", "The plan root; the same as giving DIR.")
+root_option = _root(callback=_refuse_missing)
+# A ledger elsewhere may be about a plan root that is gone: `Place.of` asks for it.
+root_of_data_option = _root(callback=_refuse_file)
+_same_root = option("--root DIR", "The plan root; the same as giving DIR.", callback=_refuse_file)
 data_option = option("--data DIR", "The data directory; default: .horae in the plan root.")
 tz_option = option("--tz ZONE", "The time zone, such as Europe/Berlin.")
 at_option = option("--at TIME", "Use this time instead of the current time.")
@@ -83,7 +110,7 @@ def as_place(command: _Command) -> _Command:
 
 def place_options(command: _Command) -> _Command:
     """Give a command --root and --data, as the argument `place`."""
-    return root_option(data_option(as_place(command)))
+    return root_of_data_option(data_option(as_place(command)))
 
 
 def answer_options(command: _Command) -> _Command:
@@ -100,7 +127,8 @@ def root_argument(command: _Command) -> _Command:
             raise click.UsageError("name the plan root once, as DIR or with --root.")
         return command(*args, root=directory or root or _default_root(), **given)
 
-    return _same_root(click.argument("directory", metavar="[DIR]", required=False)(called))
+    named = click.argument("directory", metavar="[DIR]", required=False, callback=_refuse_file)
+    return _same_root(named(called))
 
 
 def paths_argument(command: _Command) -> _Command:

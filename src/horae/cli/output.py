@@ -22,7 +22,7 @@ import click
 from horae.errors import Exit, HoraeError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.text import Text
 
     from horae.org.plan import Diagnostic
@@ -47,8 +47,10 @@ def json_text(data: object, **form: Any) -> str:
     >>> print(json_text("a\x9b2J\u202eb"))
     "a\u009b2J\u202eb"
     """
+    from msgspec import to_builtins
+
     # JSON itself escapes no more than the characters below the blank.
-    text = json.dumps(data, ensure_ascii=False, **form)
+    text = json.dumps(to_builtins(data, enc_hook=str), ensure_ascii=False, **form)
     return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -89,6 +91,7 @@ def asked_form(args: Sequence[str]) -> Form:
 
 class Output(NamedTuple):
     form: Form
+    is_silent: bool = False  # about problems
 
     @classmethod
     def of(cls, form: str | None) -> Output:
@@ -100,6 +103,8 @@ class Output(NamedTuple):
 
     def say(self, problem: HoraeError | Diagnostic) -> None:
         """Print on stderr what could not be done or is wrong; the rest goes on."""
+        if self.is_silent:
+            return
         if isinstance(problem, HoraeError) and not self.is_text:
             print_error(problem.data())
         else:
@@ -165,7 +170,18 @@ def print_table(
         table.add_column(name, overflow="fold", no_wrap=bool(name) and name == whole)
     for row in rows:
         table.add_row(*(safe(cell) if isinstance(cell, str) else cell for cell in row))
-    console().print(table if table.row_count or not empty else safe(empty, style="dim"))
+    print_block(table if table.row_count or not empty else safe(empty, style="dim"))
+
+
+def print_block(block: RenderableType) -> None:
+    """Print a block for people, into a pipe without the blanks that fill its lines."""
+    screen = console()
+    if screen.is_terminal:
+        screen.print(block)
+        return
+    with screen.capture() as captured:
+        screen.print(block)
+    echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 @contextmanager

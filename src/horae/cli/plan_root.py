@@ -12,9 +12,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from msgspec import structs
+from msgspec import structs, to_builtins
 
 from horae.cli.moments import moment_and_zone
 from horae.cli.output import Output, echo
@@ -25,6 +26,7 @@ from horae.core.entry import Entry, Origin, Pause, PlanTask, Unarmed
 from horae.errors import Exit, HoraeError
 from horae.files.read import PlanFileError, names_of
 from horae.sources.plans.arming import entries_of, item_at, scan_plan, tasks_of, unfired
+from horae.store.lock import engine_zone
 
 if TYPE_CHECKING:
     from horae.cli.connection import Place
@@ -43,8 +45,6 @@ class When(NamedTuple):
 
     @classmethod
     def of(cls, at: str | None, tz: str | None, *, paths: Sequence[str] = ()) -> When:
-        from horae.store.lock import engine_zone
-
         root = plan_root(paths)
         # An engine keeps the zone that it started with, whatever is in the settings now.
         now, place = moment_and_zone(at, tz=tz or engine_zone(load(root).data) or None, root=root)
@@ -159,8 +159,9 @@ class PlanView:
         from horae.context import crew_source
 
         started_at = self._when.now.replace(second=0, microsecond=0)  # an estimate is not exact
+        here = Path.cwd()
         source = crew_source(
-            config, started_at=started_at, place=_near, data=config.data, inline=True
+            config, started_at=started_at, root=here, data=config.data, inline=True
         )
         assert source is not None, "the settings name one"
         scan = asyncio.run(source.scan({}))
@@ -216,8 +217,8 @@ class PlanView:
         settings = load(root)
         if settings.store is None and not settings.data.is_dir():
             return None
-        from horae.cli.client import Far
         from horae.cli.connection import NoLedgerError, Place, ask, engine_of
+        from horae.client import Client
 
         try:
             place = Place.of(root=root, data=None)
@@ -237,7 +238,7 @@ class PlanView:
             if engine.user:
                 echo(f"horae: {engine.absence}", err=True)
         is_here = engine.is_running and engine.pid is not None
-        if is_here and (idle := Far(place.directory, pid=engine.pid).idle()):
+        if is_here and (idle := Client(place.directory, pid=engine.pid).idle()):
             self._output.say(idle)
         return KnownEntries(root, place, engine, entries)
 
@@ -403,7 +404,10 @@ class WrittenEntry:
                 self.item.rule, rules.OnDemandRule | rules.AfterRule | rules.CadenceRule
             )
             return text.no_time_left(self.item, self.now) if is_timed else said
-        return f"{said}; its next scheduled time is {text.moment_text(self.next_at, self.zone)}"
+        next_at = text.moment_text(self.next_at, self.zone)
+        if isinstance(self.item.rule, rules.CadenceRule):
+            return f"{said}; if it started now, the next tick would be at {next_at} (an estimate)"
+        return f"{said}; its next scheduled time is {next_at}"
 
     @property
     def _line(self) -> views.EntryLine:
@@ -413,23 +417,40 @@ class WrittenEntry:
         else:
             reason = item.reason
         source = _SOURCES.get(item.address.partition(":")[0], "org")
-        own = (item.title, item.address, item.origin, self.zone, False, rule, reason)
-        return views.EntryLine(0, source, *own, self.now, None, None, self.next_at, 0, self.broken)
+        return views.shaped(
+            views.EntryLine,
+            self.zone,
+            item,
+            item.origin,
+            self,
+            entry=0,
+            source=source,
+            armed=False,
+            rule=rule or None,
+            reason=reason or None,
+            first_seen_at=self.now,
+            gone_at=None,
+            pause=None,
+            failures=0,
+            broken=self.broken or None,
+            broken_at=None,
+        )
 
     def print(self) -> None:
         echo(f"{self.item.title}  {self.item.origin}")
         if isinstance(self.item, Entry):
-            echo(text.with_zone(self._line.rule, self.zone))
+            echo(text.with_zone(self._line.rule or "", self.zone))
             if self.broken:
                 echo(f"broken: {self.broken}")
         echo(f"\n{self.said}")
 
     def entry_data(self) -> dict[str, Any]:
-        return {**self._line.data(), "entry": None, "first_seen_at": None}
+        return {**to_builtins(self._line), "entry": None, "first_seen_at": None}
 
-    def data(self) -> dict[str, Any]:
+    def why_data(self) -> dict[str, Any]:
         answers = (explain.WhyAnswer(self.said, is_moment=False),)
-        return {**views.WhyReport(self.now, self._line, answers).data(), "entry": self.entry_data()}
+        why = views.WhyReport(self.now, self._line, answers).lines
+        return {**to_builtins(why), "entry": self.entry_data()}
 
 
 def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[WrittenEntry]:
@@ -448,13 +469,16 @@ def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[W
                 first.setdefault(each.address, each.origin)
         for one in scan_plan(source.plan, file=name, zone_name=zone_name) if called else ():
             broken[one.item.origin] = one.broken
-    if not items:
+    if not any(isinstance(each, Entry) for each in items):
         view = PlanView((place.root,), output, When(now, zone_name), knows="none")
-        items = [
+        beside = [
             item
             for item in view.beside
             if word.casefold() in {item.title.casefold(), item.origin.place}
         ]
+        if beside:  # a heading of the manifest or a definition of an agent is no entry by itself
+            items = [each for each in items if each.address != each.origin.place]
+        items += beside
     found = []
     for item in items:
         zone = item.zone if isinstance(item, Entry) else zone_name

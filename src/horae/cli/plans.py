@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -61,7 +61,7 @@ def query(
         now, zone = moment_and_zone(at, root=plan_root(paths))
         is_late = partial(is_overdue, now=now, zone=zone)
     elif at is not None:
-        raise click.UsageError("--at goes with --overdue.")
+        raise click.UsageError("--at requires --overdue.")
     pairs = []
     for each in props:
         key, equals, value = each.partition("=")
@@ -87,7 +87,9 @@ def query(
             for headline, place in zip(source.plan.headlines, source.plan.places(), strict=True)
             if keeps(headline, source.plan.states)
         )
-        printing.print_table(names, rows, empty="no headlines")
+        cells = [*rows]
+        if cells or not sources.exit_code:
+            printing.print_table(names, cells, empty="no headlines")
         return sources.exit_code
     from horae.org.query import row
 
@@ -124,12 +126,13 @@ def tangle(paths: tuple[str, ...], *, output: Output) -> int:
     {"file": ..., "data": {"worlds": [...]}}.
     Unlike `tangle` in Emacs, this command writes no files.
     """
-    from horae.org.world import world_data, worlds
+    from horae.org.world import every, world_data, worlds
 
     sources = Sources(paths, output)
     if output.is_text:
         for source in sources:
-            _print_worlds(source, worlds(source.plan))
+            found = worlds(source.plan)
+            _print_worlds(source, found, every(found))
         return sources.exit_code
 
     def data(source: PlanText) -> object:
@@ -138,14 +141,13 @@ def tangle(paths: tuple[str, ...], *, output: Output) -> int:
     return _print_data(sources, output, data)
 
 
-def _print_worlds(source: PlanText, found: list[World]) -> None:
+def _print_worlds(source: PlanText, found: list[World], nested: Iterable[World]) -> None:
+    """Print the worlds of a plan; *nested* are they and all worlds inside them."""
     from rich.tree import Tree
-
-    from horae.org.world import every
 
     headlines = source.plan.headlines
     trees: dict[int, Tree] = {}
-    for world in every(found):
+    for world in nested:
         tree = trees.setdefault(world.at, Tree(_title(headlines[world.at])))
         for component in world.components:
             lang = component.block.lang if component.block else "no source"

@@ -13,6 +13,7 @@ import click
 
 from horae.cli.output import Form, asked_form, echo, print_error
 from horae.errors import Exit, HoraeError
+from horae.files.read import in_words, printable
 
 # Package that not every installation has -> the extra that brings it.
 _EXTRAS: Final = {"psycopg": "postgres", "pgqueuer": "postgres"}
@@ -52,7 +53,8 @@ def run(command: click.Command, *, name: str, args: Sequence[str] | None = None)
         speaker.say("too_deep", "this plan is nested too deeply to be printed")
         return Exit.FINDINGS
     except OSError as error:
-        speaker.say("system", error.strerror or str(error))
+        where = f"{printable(os.fsdecode(error.filename))}: " if error.filename else ""
+        speaker.say("system", f"{where}{in_words(error)}")
         return Exit.TEMPORARY
     except Exception as error:  # said on stderr, whatever it is
         if isinstance(error, ModuleNotFoundError) and error.name in _EXTRAS:
@@ -86,12 +88,13 @@ class _Speaker(NamedTuple):
         for kind, name in _NUMBERS.items():  # click calls a bounded number a range
             for ending in (f"is not a valid {kind} range.", f"is not a valid {kind}."):
                 words = words.replace(ending, f"is not {name}.")
-        parameter = getattr(error, "param", None)
+        parameter, context = getattr(error, "param", None), getattr(error, "ctx", None)
         if parameter is not None and parameter.name == "receipt":
-            meant = "is not the number of a receipt; `horae history` lists the receipts."
+            is_approval = context is not None and " approval " in context.command_path
+            listing = "approval list" if is_approval else "history"
+            meant = f"is not the number of a receipt; `horae {listing}` lists the receipts."
             words = words.replace("is not a whole number.", meant)
         self.say("usage", words)
-        context = getattr(error, "ctx", None)
         if context is not None and self.form is Form.TABLE:
             echo(f"{context.get_usage()}\nTry '{context.command_path} --help'.", err=True)
 

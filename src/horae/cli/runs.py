@@ -7,38 +7,54 @@ import os
 import re
 import sys
 from codecs import getincrementaldecoder
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from functools import partial
 from io import IncrementalNewlineDecoder
+from itertools import chain
 from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from horae.cli import client, connection, options
+from horae.cli import connection, options
 from horae.cli.connection import Place, read
+from horae.cli.moments import parse_moment
 from horae.cli.output import Form, Output, clean, echo, form_options, print_answer
+from horae.client import AsyncClient, Client, EngineUnreachableError
 from horae.core import actor, clock, prompt, views
+from horae.core.entry import PlanTask
 from horae.core.ports import RunPlace
 from horae.core.receipt import FINAL, HELD_BACK, OPEN, Filed, ReasonCode, Status, is_planned
-from horae.core.service import Service
+from horae.core.service import Service, near_names
 from horae.core.text import moment_text
-from horae.errors import Exit
+from horae.errors import Exit, HoraeError
 from horae.files.read import PlanMissingError
+from horae.process.logs import CHUNK, LogSelection, RunLog
+from horae.sources.agents.transcript import Transcript
 from horae.store import lock
+from horae.timing.duration import DurationError, parse_duration
 
 if TYPE_CHECKING:
     from horae.app import App
 
-_KEPT: Final = 1 << 20  # bytes of the beginning of an output that are always kept
 LOOK: Final = 0.1  # seconds between two looks at a receipt that waits
 _ASK_WHY: Final = 10  # looks after which it is asked why it waits
 _TINY: Final = timedelta(microseconds=1)
+_LONG_LINE: Final = 1 << 20  # bytes
 
-raw_option = click.option("--raw", is_flag=True, help="Do not escape control characters.")
+
+class DownloadError(HoraeError, code="download", exit_code=Exit.CONFLICT):
+    def __init__(self, path: str, error: OSError) -> None:
+        self.path = path
+        exists = isinstance(error, FileExistsError)
+        why = "the file exists; name another file" if exists else str(error.strerror)
+        super().__init__(f"{path}: {why}")
+
+
+raw_option = click.option("--raw", is_flag=True, help="Show the output unchanged.")
 _waits_option = options.option(
     "--wait/--no-wait",
     "Show the output until the run ends, or return at once; default: wait on a terminal.",
@@ -57,7 +73,7 @@ _waits_option = options.option(
 @click.option("--plan", is_flag=True, help="For a file: show the steps, and run nothing.")
 @click.option("--resume", metavar="RUN", help="For a file: reuse the outputs of that run.")
 @raw_option
-@options.root_option
+@options.root_of_data_option
 @options.data_option
 @form_options
 def run(
@@ -93,16 +109,39 @@ def run(
     is_new = not place.is_known
     try:
         screen = RunScreen(output, raw=raw, waits=waits)
+        if is_new and place.server is None and place.store is None:
+            _refuse_unwritten(entry, place, output)
         return _run_entry(entry, place, screen, note=note, key=key)
-    except views.EntryNotFoundError as error:
+    except HoraeError as error:
         from horae.sources.triggers.source import unread_hint
 
+        if error.code != views.EntryNotFoundError.code:
+            raise
         if is_plan:
             raise PlanMissingError(entry) from None
         if is_new and (hint := unread_hint(root)):
             echo(f"horae: {error}{hint}", err=True)
             return error.exit_code
         raise
+
+
+def _refuse_unwritten(word: str, place: Place, output: Output) -> None:
+    """Raise an error if no plan file has an entry of that name, before a ledger is created."""
+    from horae.cli.plan_root import PlanView, When
+    from horae.sources.triggers.source import unread_hint
+
+    if ":" in word or word.isdecimal():
+        return  # a position, an address or a number: the ledger knows
+    when = When(clock.SystemClock().now(), place.zone.key)
+    # The run itself says what cannot be read and matters to it.
+    view = PlanView((place.root,), output._replace(is_silent=True), when, knows="none")
+    items = list(view.items(with_tasks=True))
+    if unread_hint(place.root) or any(isinstance(each, PlanTask) for each in items):
+        return  # tasks and triggers have entries that only a ledger has
+    named = [(each.address, each.title) for each in items if not isinstance(each, PlanTask)]
+    names = {name.casefold() for pair in named for name in pair}
+    if not names & {word.casefold(), f"id:{word}".casefold()}:
+        raise views.EntryNotFoundError(word, near=near_names(word, named))
 
 
 def _run_entry(
@@ -115,11 +154,11 @@ def _run_entry(
         flag = "--no-wait" if screen.waits is False else "--key"
         refusal = _no_engine(place, f"and {flag} needs one; start it with `horae up`")
 
-    def by_engine(far: client.Far) -> Mapping[str, Any]:
+    def by_engine(client: Client) -> views.ReceiptLine:
         run_number = actor.own_run(place.directory)  # of the run inside which this command runs
         parent = int(run_number) if run_number else None
-        said: dict[str, Any] = {"note": note, "parent_run": parent, "idempotency_key": key}
-        return connection.through(far, place, lambda service: service.run_now(entry, **said)).data()
+        word = place.word(entry)
+        return client.run_now(word, note=note, parent_run=parent, idempotency_key=key)
 
     return screen.run(
         place, by_engine, lambda service: service.run_now(entry, note=note), refusal=refusal
@@ -139,11 +178,10 @@ def retry(receipt: int, *, waits: bool | None, raw: bool, place: Place, output: 
     tick of an agent, a new tick starts. A receipt that is still waiting or running cannot be
     retried. The exit code is that of `horae run`.
     """
-    told = read(place, lambda service: service.receipt(receipt)).line
-    filed = told.filed
+    filed = read(place, lambda service: service.filed(receipt))
     if filed.status in OPEN:
         reason = f"receipt {receipt} is {filed.status}; it can be retried after it has ended"
-        raise views.RunStateError(told.title, reason)
+        raise views.RunStateError(filed.title, reason)
     note = f"retry of receipt {receipt}"
     if filed.source == "trigger":
         text = connection.ask(place, lambda ledger: ledger.text(filed.digest))
@@ -154,7 +192,7 @@ def retry(receipt: int, *, waits: bool | None, raw: bool, place: Place, output: 
         from horae.sources.crew.commands import tick_now
 
         is_watched = sys.stdout.isatty() if waits is None else waits
-        return tick_now(told.title, place, RunScreen(output, raw=raw, waits=is_watched), note=note)
+        return tick_now(filed.title, place, RunScreen(output, raw=raw, waits=is_watched), note=note)
     if _has_time(place, filed):
         return _retry_planned(place, filed, screen)
     return _run_entry(str(filed.entry), place, screen, note=note)
@@ -169,7 +207,7 @@ def _has_time(place: Place, filed: Filed) -> bool:
     word = str(filed.entry)
     span: dict[str, Any] = {"start": at, "end": at + _TINY}
     plan = read(place, lambda service: service.backfill(word, **span, dry_run=True))
-    return len(plan.moments) == 1
+    return plan.answer.count == 1
 
 
 def _retry_planned(place: Place, filed: Filed, screen: RunScreen) -> int:
@@ -180,13 +218,15 @@ def _retry_planned(place: Place, filed: Filed, screen: RunScreen) -> int:
     if screen.waits is False or place.store is not None:
         refusal = _no_engine(place, "and only an engine can do that; start it with `horae up`")
 
-    async def again(service: Service) -> views.ReceiptLine:
+    def by_engine(client: Client) -> views.ReceiptLine:
+        done = client.backfill(word, start=at, end=at + _TINY, name=name)
+        return client.receipt(done.receipts[0])
+
+    async def here(service: Service) -> views.ReceiptLine:
         done = await service.backfill(word, start=at, end=at + _TINY, name=name)
         return done.lines[0]
 
-    return screen.run(
-        place, lambda far: connection.through(far, place, again).data(), again, refusal=refusal
-    )
+    return screen.run(place, by_engine, here, refusal=refusal)
 
 
 def _retry_trigger(place: Place, filed: Filed, text: str, output: Output) -> int:
@@ -199,7 +239,7 @@ def _retry_trigger(place: Place, filed: Filed, text: str, output: Output) -> int
     said["metadata"] = dict(order.metadata)
     access = TriggerAccess(root=place.root, data=str(place.directory))
     made = access.write(lambda triggers: triggers.trigger_now(word, said))
-    text = f"{made['workflow']}: receipt {made['receipt']}, {made['status']} ({made['reason']})"
+    text = f"{made.workflow}: receipt {made.receipt}, {made.status} ({made.reason})"
     print_answer(output, made, text)
     return Exit.OK
 
@@ -207,47 +247,120 @@ def _retry_trigger(place: Place, filed: Filed, text: str, output: Output) -> int
 @click.command()
 @click.argument("what", metavar="RUN|ENTRY")
 @click.option("-f", "--follow", is_flag=True, help="Follow the output until the run ends.")
-@click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N lines.")
+@options.option("-n --tail N", "Only the last N lines.", type=click.IntRange(0))
+@options.option("--since TIME", "Only what was written since TIME, or in the last 10m.")
+@options.option("--grep PATTERN", "Only lines that match this regular expression.")
+@options.option("--step NAME", "Only the output of this step of a workflow.")
+@options.option("--attempt N", "The Nth attempt instead of the last.", type=click.IntRange(1))
+@options.option("--download FILE", "Write the output to a new file.")
 @raw_option
 @options.place_options
-def logs(what: str, *, follow: bool, tail: int | None, raw: bool, place: Place) -> int:
+def logs(
+    what: str,
+    *,
+    follow: bool,
+    tail: int | None,
+    raw: bool,
+    place: Place,
+    since: str | None = None,
+    grep: str | None = None,
+    step: str | None = None,
+    attempt: int | None = None,
+    download: str | None = None,
+) -> int:
     """Show the output of a run.
 
     Name the run by its number, or an entry for its last run. The numbers in `horae history` are
-    receipt numbers; `horae why ENTRY` shows the run numbers. If stdout is not a terminal, the
-    output is unchanged; on a terminal control characters are shown as text.
+    receipt numbers; `horae why ENTRY` shows the run numbers. The event stream of an agent program
+    is shown as text: what the agent wrote, its tool calls and their results. On a terminal control
+    characters are shown as text. With --raw the output is unchanged.
     """
-    found = read(place, lambda service: _meant(service, what))
-    number = found.run.number
-    engine = lock.engine_in(place.directory)
-    far = None if engine is None else client.Far(place.directory, pid=engine.pid)
-    if engine is None and place.store is not None:
-        far = connection.leader_of(place, place.store)
+    try:
+        pattern = None if grep is None else re.compile(os.fsencode(grep))
+    except re.error as error:
+        raise click.UsageError(f"--grep {grep!r} is not a regular expression: {error}.") from None
+    wanted = LogSelection(since=_since(since, place), step=step, tail=tail)
+    found = connection.read_any(place, lambda service: _meant(service, what, attempt=attempt))
+    parts = _log_parts(place, found.run, wanted, follow=follow)
+    if pattern is not None:
+        parts = matching(parts, pattern)
+    if download is not None:
+        return _download(parts, download)
     screen = RunScreen(Output(Form.TABLE), raw=raw)
-    if far is None or not far.answers():
-        from horae.process.processes import LOG_NAME
-
-        at_home = RunPlace(place.directory, place.directory, {}, timedelta(0))
-        path = at_home.directory_of(found.run) / LOG_NAME
-        last, is_going = tail, True
-        while is_going:
-            is_going = follow and _goes_on(place, number)
-            last = None if screen.show_file(path, last=last) else last
-            if is_going:
-                sleep(LOOK)
-    else:
-        start = 0
-        if tail is not None:
-            whole = b"".join(_log(far, number))
-            screen.show(_last_lines(whole, tail))
-            start = _length(whole)
-        for part in _log(far, number, start=start, follow=follow) if follow or tail is None else ():
-            screen.show(part)
-    if not screen.has_shown and tail != 0:
-        was_more = bool(found.run.facts.get("output"))
-        run_of = f"run {number} of {found.line.title}"
+    for part in parts:
+        screen.show(part)
+    screen.end()
+    if not screen.has_shown and wanted == LogSelection() and pattern is None:
+        was_more = bool(found.facts.get("output"))
+        run_of = f"run {found.run} of {found.title}"
         gone = f"the output of {run_of} has been removed"
         echo(f"horae: {gone if was_more else f'{run_of} wrote no output'}", err=True)
+    return Exit.OK
+
+
+def _since(text: str | None, place: Place) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return clock.SystemClock().now() - parse_duration(text)
+    except DurationError:  # then it is a time
+        return parse_moment(text, place.zone, or_length="10m")
+
+
+def _log_parts(place: Place, number: int, wanted: LogSelection, *, follow: bool) -> Iterator[bytes]:
+    engine = None if place.server else lock.engine_in(place.directory)
+    client = place.server if engine is None else Client(place.directory, pid=engine.pid)
+    if client is None and place.store is not None:
+        client = connection.leader_of(place, place.store)
+    if client is not None and client.answers():
+        try:
+            yield from client.log(
+                number, tail=wanted.tail, follow=follow, since=wanted.since, step=wanted.step
+            )
+        except EngineUnreachableError:
+            run = read(place, lambda service: service.run_of(number))
+            if engine is None or run.ended_at is None:
+                raise
+            # The engine was stopped, and the run ended with it.
+        return
+    from horae.process.processes import LOG_NAME
+
+    at_home = RunPlace(place.directory, place.directory, {}, timedelta(0))
+    path = at_home.directory_of(read(place, lambda service: service.run_of(number))) / LOG_NAME
+    log, at, end, is_going = RunLog(path), 0, None, True
+    while is_going:
+        is_going = follow and _goes_on(place, number)
+        if not at:
+            at, end = log.select(wanted)
+        while end is None or at < end:
+            part, at = log.read(at, CHUNK if end is None else min(CHUNK, end - at))
+            if not part:
+                break
+            yield part
+        if is_going:
+            sleep(LOOK)
+
+
+def matching(parts: Iterable[bytes], pattern: re.Pattern[bytes]) -> Iterator[bytes]:
+    """Yield the lines that match a pattern; one that is very long is looked at in pieces."""
+    rest = b""
+    for part in chain(parts, [b""]):
+        *whole, rest = (rest + part).split(b"\n")
+        if rest and (not part or len(rest) > _LONG_LINE):
+            whole, rest = [*whole, rest], b""
+        if found := b"".join(each + b"\n" for each in whole if pattern.search(each)):
+            yield found
+
+
+def _download(parts: Iterator[bytes], name: str) -> int:
+    size = 0
+    try:
+        with open(name, "xb") as file:
+            for part in parts:
+                size += file.write(part)
+    except OSError as error:
+        raise DownloadError(name, error) from error
+    echo(f"horae: {name}: {size:,} bytes", err=True)
     return Exit.OK
 
 
@@ -262,83 +375,81 @@ def cancel(what: str, *, reason: str, place: Place, output: Output) -> None:
     numbers in `horae history` are those of receipts). Only an engine can cancel a run; end a
     `horae run` without an engine with Ctrl-C.
     """
-    far = connection.engine_at(place)
-    if far is None:
+    client = connection.engine_at(place)
+    if client is None:
         raise _no_engine(place, "so there is nothing to cancel")
-    found = read(place, lambda service: _meant(service, what, far=far))
-    said = far.post("runs", found.run.number, "cancel", body={"reason": reason})
-    already = "" if said["changed"] else " already"
-    print_answer(output, said, f"{said['title']}: run {said['run']} is{already} being cancelled")
+    found = connection.read_any(place, lambda service: _meant(service, what, client=client))
+    said = client.cancel(found.run, reason=reason)
+    already = "" if said.changed else " already"
+    print_answer(output, said, f"{said.title}: run {said.run} is{already} being cancelled")
 
 
 def _goes_on(place: Place, number: int) -> bool:
     """Tell whether a command without an engine is executing a run."""
     is_used = bool(connection.engine_here(place).user)
-    return is_used and read(place, lambda service: service.run(number)).run.ended_at is None
+    return is_used and read(place, lambda service: service.run(number)).ended_at is None
 
 
-async def _meant(service: Service, what: str, *, far: client.Far | None = None) -> views.RunLine:
+async def _meant(
+    service: connection.AnyService,
+    what: str,
+    *,
+    client: Client | None = None,
+    attempt: int | None = None,
+) -> views.RunLine:
     """Return the run that is meant; of an entry the last one, or that in progress at an engine."""
+    if attempt is not None:
+        found = await _meant(service, what, client=client)
+        runs = (await service.receipt(found.receipt)).runs
+        number = next((each.run for each in runs if each.attempt == attempt), None)
+        if number is None:
+            raise views.RunNotFoundError(f"attempt {attempt} of receipt {found.receipt}")
+        return await service.run(number)
     if what.isascii() and what.isdecimal():
         number = int(what[:19])
         if number >= 2**63:
             raise views.RunNotFoundError(number)
         return await service.run(number)
-    if far is None:
+    if not isinstance(service, Service):
+        return await _newest_run(service, what, is_going=client is not None)
+    if client is None:
         return await service.last_run(what)
-    return await service.going(what, obstacle=partial(_at_the_gate, far))
+    return await service.going(what, obstacle=partial(_at_the_gate, client))
 
 
-def _length(shown: bytes) -> int:
-    """Return the length of an output of which this much was given: some may be left out."""
-    left_out = re.search(rb"\n\[(\d{1,18}) bytes of output left out\]\n", shown[_KEPT : _KEPT + 64])
-    return len(shown) + (int(left_out[1]) - len(left_out[0]) if left_out else 0)
+async def _newest_run(engine: AsyncClient, what: str, *, is_going: bool) -> views.RunLine:
+    """Return the newest run of an entry of an engine elsewhere."""
+    statuses = tuple(OPEN) if is_going else ()
+    for line in (await engine.history(what, statuses=statuses)).receipts:
+        runs = (await engine.receipt(line.receipt)).runs
+        if runs and not (is_going and runs[-1].ended_at):
+            return await engine.run(runs[-1].run)
+    if is_going:
+        raise views.RunStateError(what, "no run is in progress; see `horae status`")
+    raise views.RunNotFoundError(what)
 
 
-def _last_lines(data: bytes, count: int | None) -> bytes:
-    r"""Return the last lines of some output; all of them without a count.
-
-    >>> _last_lines(b"one\ntwo\nthree\n", 2), _last_lines(b"one\n", 0)
-    (b'two\nthree\n', b'')
-    """
-    if count is None:
-        return data
-    whole = data.removesuffix(b"\n")
-    start = len(whole)
-    for _ in range(count):
-        start = whole.rfind(b"\n", 0, start)
-        if start < 0:
-            return data
-    return data[start + 1 :] if count else b""
+def _no_engine(place: Place, rest: str) -> EngineUnreachableError:
+    return EngineUnreachableError(str(place.directory), f"no engine is running here, {rest}")
 
 
-def _no_engine(place: Place, rest: str) -> client.EngineUnreachableError:
-    return client.EngineUnreachableError(str(place.directory), f"no engine is running here, {rest}")
-
-
-def _at_the_gate(far: client.Far, receipt: int) -> str:
-    line = far.get("gate", limit=1000)["waiting"]
+def _at_the_gate(client: Client, receipt: int) -> str:
+    line = client.gate(limit=1000)["waiting"]
     return next((str(each["reason"]) for each in line if each["receipt"] == receipt), "")
 
 
-def _obstacle(far: client.Far, told: Mapping[str, Any]) -> str:
-    title = told["title"]
-    if told["status"] == Status.HELD:
-        return f"{title} is held: {told['reason']}"
-    if reason := _at_the_gate(far, told["receipt"]):
+def _obstacle(client: Client, told: views.ReceiptDetail) -> str:
+    title = told.title
+    if told.status is Status.HELD:
+        return f"{title} is held: {told.reason}"
+    if reason := _at_the_gate(client, told.receipt):
         return f"{title} waits: {reason}"
-    start_at = datetime.fromisoformat(told["start_at"]).replace(microsecond=0)
-    start = f"starts at {moment_text(start_at, told['zone'])} or later"
-    if told["runs"]:
-        last = told["runs"][-1]
-        ended = f"attempt {last['attempt']} {last['outcome'] or 'ended'} ({told['reason']})"
-        return f"{title}: {ended}; attempt {last['attempt'] + 1} {start}"
-    return f"{title} waits: {told['reason']}; the run {start}"
-
-
-def _log(far: client.Far, number: int, *, start: int = 0, follow: bool = False) -> Iterator[bytes]:
-    asked = {"from": start or None, "follow": 1 if follow else None}
-    return far.stream("runs", number, "log", **asked)
+    start = f"starts at {moment_text(told.start_at.replace(microsecond=0), told.zone)} or later"
+    if told.runs:
+        last = told.runs[-1]
+        ended = f"attempt {last.attempt} {last.outcome or 'ended'} ({told.reason})"
+        return f"{title}: {ended}; attempt {last.attempt + 1} {start}"
+    return f"{title} waits: {told.reason}; the run {start}"
 
 
 class RunScreen:
@@ -348,6 +459,7 @@ class RunScreen:
         is_terminal = sys.stdout.isatty()
         self._output, self._is_raw = output, raw or not is_terminal
         self.waits, self.has_shown, self._at = waits, False, 0
+        self._transcript = None if raw else Transcript()
         self._waits = is_terminal and output.is_text if waits is None else waits
         decoder = getincrementaldecoder("utf-8")(errors="replace")
         self._decoder = IncrementalNewlineDecoder(decoder, translate=True)
@@ -356,54 +468,60 @@ class RunScreen:
         if not self._output.is_text:
             return
         self.has_shown |= bool(part)
+        if self._transcript is not None:
+            part = self._transcript.feed(part)
+        self._print(part)
+
+    def end(self) -> None:
+        """Show what is left of an output that has ended."""
+        if self._transcript is not None and self._output.is_text:
+            self._print(self._transcript.rest())
+
+    def _print(self, part: bytes) -> None:
         text = "\t".join(map(clean, self._decoder.decode(part).split("\t")))  # tabs stay
         click.echo(part if self._is_raw else text, nl=False)
         sys.stdout.flush()
 
-    def show_file(self, path: Path, *, last: int | None = None) -> bool:
-        """Show what was added to a file, or its *last* lines; tell whether it can be read."""
-        try:
-            with path.open("rb") as file:
-                file.seek(self._at)
-                part = file.read()
-        except OSError:  # nothing was printed yet, or it was removed
-            return False
-        self._at += len(part)
-        self.show(_last_lines(part, last))
-        return True
+    def show_file(self, path: Path) -> None:
+        """Show what was added to a log."""
+        log = RunLog(path)
+        while (found := log.read(self._at))[0]:
+            part, self._at = found
+            self.show(part)
 
-    def follow(self, far: client.Far, asked: Mapping[str, Any]) -> int:
+    def follow(self, client: Client, asked: views.ReceiptLine) -> int:
         """Show a receipt of an engine, and what its runs put out until it is final or held back."""
-        number = asked["receipt"]
+        number = asked.receipt
         if not self._waits:
-            said = f"{asked['title']}: receipt {number}, {asked['status']}"
+            said = f"{asked.title}: receipt {number}, {asked.status}"
             print_answer(self._output, asked, said)
             return Exit.OK
         try:
-            return self._end(self._wait_for(far, number))
+            return self._end(self._wait_for(client, number))
         except KeyboardInterrupt:
-            ends = f"`horae cancel {asked['entry']}` ends it"
+            ends = f"`horae cancel {asked.entry}` ends it"
             echo(f"horae: receipt {number} is still running; {ends}", err=True)
             raise
 
-    def _wait_for(self, far: client.Far, receipt: int) -> dict[str, Any]:
+    def _wait_for(self, client: Client, receipt: int) -> views.ReceiptDetail:
         shown: set[int] = set()
         why, looks = "", 0
         while True:
-            told: dict[str, Any] = far.get("receipts", receipt)
-            coming = [each["run"] for each in told["runs"] if each["run"] not in shown]
+            told = client.receipt(receipt)
+            coming = [each.run for each in told.runs if each.run not in shown]
             for number in coming:
                 shown.add(number)
-                for part in _log(far, number, follow=True):
+                for part in client.log(number, follow=True):
                     self.show(part)
+                self.end()
             if coming:
                 continue
-            is_held_back = told["status"] == Status.HELD and told.get("reason_code") in HELD_BACK
-            if is_held_back or Status(told["status"]) in FINAL:
+            is_held_back = told.status is Status.HELD and told.reason_code in HELD_BACK
+            if is_held_back or told.status in FINAL:
                 return told
             looks += 1
             if looks % _ASK_WHY == 0 and self._output.is_text:
-                again = _obstacle(far, told)
+                again = _obstacle(client, told)
                 if again != why:
                     echo(f"horae: {again}", err=True)
                 why = again
@@ -412,10 +530,10 @@ class RunScreen:
     def run(
         self,
         place: Place,
-        by_engine: Callable[[client.Far], Mapping[str, Any]],
+        by_engine: Callable[[Client], views.ReceiptLine],
         ask: Callable[[Service], Awaitable[views.ReceiptLine]],
         *,
-        refusal: client.EngineUnreachableError | None,
+        refusal: EngineUnreachableError | None,
     ) -> int:
         """Let an engine run what is asked; without one it runs here, unless there is a refusal."""
 
@@ -424,7 +542,6 @@ class RunScreen:
 
             if refusal is not None:
                 raise refusal
-            connection.refuse_no_root(place.root, place.directory)
             return build(place.config, command=connection.command_words())
 
         async def here(app: App) -> int:
@@ -434,10 +551,10 @@ class RunScreen:
                 filed = await task
             finally:
                 await showing
-            return self._end((await app.service.receipt(filed.number)).data())
+            return self._end(await app.service.receipt(filed.number))
 
         return connection.by_engine_or_alone(
-            place, lambda far: self.follow(far, by_engine(far)), opening, here
+            place, lambda client: self.follow(client, by_engine(client)), opening, here
         )
 
     async def _show_while(self, app: App, running: asyncio.Task[Filed]) -> None:
@@ -452,18 +569,19 @@ class RunScreen:
                 self.show_file(path)
             if not is_over:
                 await asyncio.wait([running], timeout=LOOK)
+        self.end()
 
-    def _end(self, told: Mapping[str, Any]) -> int:
-        status, again = Status(told["status"]), ""
+    def _end(self, told: views.ReceiptDetail) -> int:
+        again = ""
         if self._output.is_text:  # beside what its run has put out
-            if status is Status.WAITING:
-                when = moment_text(datetime.fromisoformat(told["start_at"]), told["zone"])
+            if told.status is Status.WAITING:
+                when = moment_text(told.start_at, told.zone)
                 again = f"; an engine retries it at {when} or later; start one with `horae up`"
-            ended = str(told["status"]).replace("_", " ")
-            echo(f"horae: {told['title']}: {ended}: {told['reason']}{again}", err=True)
+            ended = told.status.replace("_", " ")
+            echo(f"horae: {told.title}: {ended}: {told.reason}{again}", err=True)
         else:
             print_answer(self._output, told, "")
-        return exit_of(status, told.get("reason_code"))  # an older engine gives none
+        return exit_of(told.status, told.reason_code)
 
 
 def exit_of(status: Status, reason_code: str | None) -> int:

@@ -12,6 +12,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from horae.cli import group, options, output, sources
+from horae.core.text import is_number
 from horae.errors import Exit, HoraeError
 from horae.extras.exporters.units import EngineUnit, is_untouched, launchd_plist, systemd_unit
 from horae.files.read import Content
@@ -43,7 +44,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     command = options.flag("--launchd", "Use launchd (macOS) instead of systemd.")(named(command))
     command = options.option("--as USER", "Run as this system user.", name="user")(command)
     user = options.flag("--user", "Use a user service; root is not needed.", name="is_user")
-    return options.root_option(user(command))
+    return options.root_argument(user(command))
 
 
 @service.command("print")
@@ -59,6 +60,8 @@ def print_(**given: Any) -> None:
 def install(*, force: bool, **given: Any) -> None:
     """Install the unit and print what to run next."""
     unit = _unit(**given)
+    if (user := given["user"]) and not _is_user(user):
+        raise click.UsageError(f"there is no user {user!r} on this machine; create the user first.")
     output.echo(f"{put(unit.path, unit.text, force=force)} {unit.path}")
     output.echo("\n  ".join(["Next:", *unit.steps]))
 
@@ -94,6 +97,8 @@ def _unit(*, root: str, is_user: bool, user: str | None, launchd: bool, name: st
         said = "the path of the plan root contains quotes or control characters; use another path."
         raise click.UsageError(said)
     program = shutil.which("horae") or os.path.abspath(sys.argv[0])
+    if not os.path.isdir(root):
+        raise options.NoRootError(root)
     place = EngineUnit(program, os.path.abspath(root), user or "", is_user)
     if launchd:
         label, home = f"org.horae.{name}", os.path.expanduser("~/Library")
@@ -111,6 +116,16 @@ def _unit(*, root: str, is_user: bool, user: str | None, launchd: bool, name: st
     steps = (f"{ctl} daemon-reload", begin, *(linger if is_user else ()), end)
     stops = (f"{ctl} stop {name}.service", f"{ctl} daemon-reload")
     return _ServiceFile(f"{where}/{name}.service", systemd_unit(place), steps, stops)
+
+
+def _is_user(name: str) -> bool:
+    import pwd  # not on Windows
+
+    try:
+        pwd.getpwuid(int(name)) if is_number(name) else pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
 
 
 def put(path: str, text: str, *, force: bool) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import click
 
@@ -91,8 +92,8 @@ def trust(*, yes: bool, place: connection.Place, output: Output) -> int:
     `horae config trust`. The command shows the changes that are not used yet and, after your
     confirmation, trusts them.
     """
-    far = connection.engine_at(place)
-    found = untrusted(place.config).data() if far is None else far.get("settings", "waiting")
+    client = connection.engine_at(place)
+    found = untrusted(place.config).data() if client is None else client.waiting_settings()
     waiting = found["waiting"]
     for each in waiting if output.is_text else ():
         edited = "edited in horae.toml, not trusted yet"
@@ -104,10 +105,11 @@ def trust(*, yes: bool, place: connection.Place, output: Output) -> int:
         if not click.confirm("Trust these settings?"):
             echo("horae: nothing was changed", err=True)
             return Exit.FINDINGS
-    if far is None:
-        done = {**confirm(place.config, found["digest"]).data(), "after_restart": []}
+    if client is None:
+        confirmed = confirm(place.config, found["digest"]).data()
+        done: dict[str, Any] = {**confirmed, "after_restart": []}
     else:
-        done = far.post("settings", "trust", body={"digest": found["digest"]})
+        done = client.trust(found["digest"])
     said = f"{len(waiting)} {'setting is' if len(waiting) == 1 else 'settings are'} trusted now"
     if later := ", ".join(done["after_restart"]):
         said += f"; the engine uses {later} after a restart"

@@ -30,9 +30,9 @@ from horae.core.explain import stamp
 from horae.core.ports import Listed, receipts_of
 from horae.core.receipt import Filed, Status
 from horae.core.source import Scan, Scanned
-from horae.core.text import clock_text, moment_text, wall_text
+from horae.core.text import clock_text, in_zone, moment_text, wall_text
 from horae.errors import Exit
-from horae.extras.simulate import Outage, Simulation
+from horae.extras.simulate import Outage, Simulation, count_times
 from horae.sources.plans.arming import doubles, scan_plan
 from horae.store import arming, sqlite
 from horae.store.ledger import SqlLedger
@@ -44,6 +44,8 @@ _PATIENCE: Final = 1.0  # seconds without a bar
 _PACE: Final = 0.1
 _LINE_PACE: Final = 5.0  # seconds between two lines where there is no terminal
 _KEPT: Final = "no scheduled time was lost or run twice"
+_MOST: Final = 2_000_000  # scheduled times, 15 µs each; --jsonl has no limit
+_ODD: Final = 10_000  # receipts in one JSON object
 _SHOWN: Final = 6  # so many receipts of a day have a line each
 _LAST: Final = 20  # runs of an entry that tell how long the next one takes
 _TIMED: Final = frozenset({Status.DONE, Status.NO_WORK, Status.FAILED})
@@ -186,7 +188,8 @@ def simulate(
 
     Show day by day what would run, run late, be coalesced or missed. Times, policies and slots
     follow the rules of the engine. If the plan has a ledger, pauses and last runs count, and a
-    run takes as long as the last ones took; else it ends at once.
+    run takes as long as the last ones took; else it ends at once. At most 2,000,000 scheduled
+    times are simulated, or any number with --jsonl.
     """
     now, place = moments.moment_and_zone(start, tz=tz, root=plan_root(paths))
     sources = Sources(paths, output)
@@ -202,6 +205,8 @@ def simulate(
     breaks = [_outage(each, place) for each in outages]
     start_at = now.astimezone(UTC)
     known, filed = asyncio.run(_taken_over(history, items, now=start_at))
+    if output.form is not Form.JSONL:
+        _refuse_too_many(count_times(known, start_at, timedelta(days=days)), days)
     simulation = Simulation(
         known,
         start_at,
@@ -237,6 +242,15 @@ def simulate(
     if simulation.broken is not None:
         return Exit.FINDINGS
     return sources.exit_code or view.ledger_code
+
+
+def _refuse_too_many(times: int, days: int) -> None:
+    if times > _MOST:
+        fewer = days * _MOST // times
+        remedy = f"use --days {fewer}" if fewer else "name fewer plan files"
+        what = f"the plans have {times:,} scheduled times in {days} days"
+        limit = f"at most {_MOST:,} are simulated"
+        raise click.UsageError(f"{what}; {limit}: {remedy}, or --jsonl, which has no limit.")
 
 
 @contextmanager
@@ -305,7 +319,7 @@ def _line(alike: Sequence[SimulatedReceipt], place: ZoneInfo) -> str:
     late = f" by {format_duration(lateness)}" if first.what == "late" else ""
     clock = clock_text(local(first.at, place))
     through = f"–{clock_text(local(last.at, place))}" if last is not first else ""
-    why = f"  ({filed.receipt.reason})" if filed.status not in _RAN else ""
+    why = f"  ({in_zone(filed.receipt.reason, place.key)})" if filed.status not in _RAN else ""
     return f"{clock}{through:<6}  {first.what}{late}: {filed.title}{times}  {filed.origin}{why}"
 
 
@@ -321,7 +335,8 @@ def _in_order(counts: Mapping[str, int]) -> dict[str, int]:
 def _data(
     simulation: Simulation, receipts: Iterable[SimulatedReceipt], place: ZoneInfo
 ) -> dict[str, object]:
-    digest, totals, days, odd = sha256(), Counter[str](), [], []
+    digest, totals, days, count = sha256(), Counter[str](), [], 0
+    odd: list[dict[str, object]] = []
 
     def seen() -> Iterator[SimulatedReceipt]:
         for each in receipts:
@@ -332,7 +347,8 @@ def _data(
     for day in _by_day(seen(), place):
         totals.update(day.counts)
         days.append({"day": day.day.isoformat(), **_in_order(day.counts)})
-        odd += [each.data(place.key) for each in day.odd]
+        odd += [each.data(place.key) for each in day.odd[: _ODD - len(odd)]]
+        count += len(day.odd)
     broken = simulation.broken
     start, length = stamp(simulation.start, place.key), simulation.length.days
     told = {"from": start, "days": length, "zone": place.key, "seed": None, "faults": "none"}
@@ -341,6 +357,7 @@ def _data(
         "totals": _in_order(totals),
         "by_day": days,
         "odd": odd,
+        "odd_omitted": count - len(odd),
         "digest": digest.hexdigest(),
         "broken": broken and {"promise": broken.promise, "what": broken.what},
         "events": [] if broken is None else list(broken.events),

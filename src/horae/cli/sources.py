@@ -50,6 +50,10 @@ class Sources:
                 text = decoded("-", sys.stdin.buffer.read())
             else:
                 text = read_plan(path, root=root, limit=self._limit).text
+        except PlanMissingError as error:
+            is_named = "." in os.path.basename(path) or path.startswith("-")
+            way = f"there is no such file or directory; `horae init {path}` creates a plan there"
+            self._say(error if is_named else PlanMissingError(path, way))
         except HoraeError as error:
             self._say(error)
         else:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -16,16 +17,16 @@ import click
 from msgspec import structs
 
 from horae.cli import connection, options, output as printing
-from horae.cli.client import Far
-from horae.cli.connection import Place, read, write
+from horae.cli.connection import Place, read, read_any, write
 from horae.cli.moments import parse_moment
 from horae.cli.options import option
-from horae.cli.output import Output, echo, print_answer, print_rows, print_table, safe
+from horae.cli.output import Output, echo, print_answer, print_block, print_rows, print_table, safe
+from horae.client import Client
 from horae.config import untrusted
 from horae.core import clock, decide, explain, ports, views
 from horae.core.entry import Entry, PlanTask
 from horae.core.explain import length_text
-from horae.core.receipt import FINAL, Filed, Reason, Status
+from horae.core.receipt import FINAL, Status
 from horae.core.service import Service
 from horae.core.text import (
     QUOTED,
@@ -47,8 +48,9 @@ _T = TypeVar("_T", views.ReceiptLine, views.EntryLine)
 
 _PATIENCE: Final = 5.0  # seconds for an engine to say what only it knows
 _MOST: Final = 1000  # that it tells of at a time
-_MOST_ENTRIES: Final = 1_000_000  # that are listed
+_MOST_TIMES: Final = 10_000  # that `why` explains
 _SOURCES: Final = ("org", "board", "trigger", "crew")
+_GUESS: Final = " (an estimate)"  # after the next tick of an agent, if no engine runs
 _GOING: Final = frozenset({Status.STARTING, Status.RUNNING})
 
 _entry = click.argument("entry", metavar="ENTRY")
@@ -56,11 +58,21 @@ _several = partial(options.choice_option, multiple=True)
 
 
 @click.command()
+@options.root_argument
 @options.number_option("-n", "limit", default=20, most=10_000)
 @options.at_option
-@options.answer_options
+@options.data_option
+@options.as_place
+@printing.form_options
 def status(*, limit: int, at: str | None, place: Place, output: Output) -> None:
     """Show what is running, waiting, next and failing."""
+    if place.server is not None:
+        connection.refuse_at(at)
+        known = place.server.status(limit=min(limit, _MOST))
+        since, pid = known.engine.since or "", known.engine.pid
+        there = views.EngineFacts(True, place.server.url, pid, since)
+        print_answer(output, known, lambda: print_status(known, there))
+        return
     engine = connection.engine_of(place)
 
     async def stand(service: Service) -> views.StatusReport:
@@ -75,13 +87,17 @@ def status(*, limit: int, at: str | None, place: Place, output: Output) -> None:
     except ports.LedgerWriteError:
         if place.store is None or at is not None or not engine.is_running:
             raise
-        _print_last_known(Far(place.directory, pid=engine.pid).get("status"), output)
+        told = Client(place.directory, pid=engine.pid).status()
+        if told.stall is None:  # the engine is well: it has another database, or none
+            raise
+        _print_last_known(told, output)
         return
     if at is None and engine.is_running and engine.pid is not None:
-        stands = _as_the_engine_knows(stands, Far(place.directory, pid=engine.pid), limit=limit)
+        client = Client(place.directory, pid=engine.pid, timeout=_PATIENCE)
+        stands = _as_the_engine_knows(stands, client, limit=limit)
     if at is None and output.is_text:
         connection.say_source(engine)
-    print_answer(output, stands.data(), lambda: print_status(stands))
+    print_answer(output, stands, lambda: print_status(stands, engine))
 
 
 async def _file_problems(place: Place, service: Service) -> list[str]:
@@ -98,48 +114,51 @@ async def _file_problems(place: Place, service: Service) -> list[str]:
     return [*waiting, *await context.file_problems()]
 
 
-def _print_last_known(told: dict[str, Any], output: Output) -> None:
+def _print_last_known(told: views.StatusReport, output: Output) -> None:
     """Print what a node of a cluster knows by itself, while the database is away."""
 
     def show() -> None:
-        echo(told["stall"])
-        rows = [(each["title"], each["status"], each["planned_at"]) for each in told["running"]]
+        echo(told.stall or "")
+        rows = [(each.title, each.status, each.planned_at.isoformat()) for each in told.running]
         print_table(("running on this node", "status", "scheduled"), rows, empty="nothing runs")
 
     print_answer(output, told, show)
 
 
 def _as_the_engine_knows(
-    stands: views.StatusReport, engine: Far, *, limit: int
+    stands: views.StatusReport, client: Client, *, limit: int
 ) -> views.StatusReport:
     """Return the status with what only the engine knows; that it hangs is a problem itself."""
     try:
-        told = engine.get("status", patience=_PATIENCE, limit=min(limit, _MOST))
-        line = engine.get("gate", patience=_PATIENCE, limit=_MOST)["waiting"]
+        told = client.status(limit=min(limit, _MOST))
+        line = client.gate(limit=_MOST)["waiting"]
     except HoraeError as error:
         if not isinstance(error.__cause__, TimeoutError):
             return stands
         hangs = f"the engine (process {stands.engine.pid}) does not answer"
-        return replace(stands, problems=(hangs, *stands.problems))
-    why = {each["receipt"]: Reason(each.get("reason_code") or "", each["reason"]) for each in line}
+        return structs.replace(stands, problems=(hangs, *stands.problems))
+    why = {each["receipt"]: each for each in line}
     waiting = []
     for each in stands.waiting:
-        receipt = each.filed.receipt
-        receipt = structs.replace(receipt, reason=why.get(each.filed.number, receipt.reason))
-        waiting.append(replace(each, filed=structs.replace(each.filed, receipt=receipt)))
-    problems = tuple(dict.fromkeys((*told["problems"], *stands.problems)))
-    facts = replace(stands.engine, stall=told.get("stall") or "")
-    coming = stands.coming if told["next"] else ()  # with an empty plan root nothing comes
-    return replace(stands, engine=facts, waiting=tuple(waiting), coming=coming, problems=problems)
+        if gate := why.get(each.receipt):
+            code = gate.get("reason_code")
+            each = structs.replace(each, reason=gate["reason"], reason_code=code)  # noqa: PLW2901
+        waiting.append(each)
+    return structs.replace(
+        stands,
+        stall=told.stall,
+        waiting=tuple(waiting),
+        next=stands.next if told.next else (),  # with an empty plan root nothing comes
+        problems=tuple(dict.fromkeys((*told.problems, *stands.problems))),
+    )
 
 
-def print_status(stands: views.StatusReport) -> None:
-    names = ("running", "waiting", "coming", "late", "missed", "failed", "paused")
+def print_status(stands: views.StatusReport, engine: views.EngineFacts) -> None:
+    names = ("running", "waiting", "next", "late", "missed", "failed", "paused")
     lines: dict[str, Any] = {
         name: tuple(_in_zone(getattr(stands, name), stands.zone)) for name in names
     }
-    stands = replace(stands, **lines)
-    engine = stands.engine
+    stands = structs.replace(stands, **lines)
     who = f"process {engine.pid}" if engine.pid else "a process"
     since = f", since {instant_text(engine.since, stands.zone)}" if engine.since else ""
     runs = f"engine running ({who}{since})" if engine.is_running else engine.absence
@@ -147,8 +166,8 @@ def print_status(stands: views.StatusReport) -> None:
         count = len(stands.running)
         waits = f", waiting for {count} run{'s' * (count != 1)}" if count else ""
         runs = f"engine stopping ({who}{since}){waits}"
-    if engine.stall:
-        echo(in_zone(engine.stall, stands.zone))
+    if stands.stall:
+        echo(in_zone(stands.stall, stands.zone))
     echo(f"{moment_text(stands.at, stands.zone)}, {engine.directory}: {runs}")
     counts = [f"{count} {kind}" for kind, count in stands.counts.items() if count]
     armed = f"{stands.entries} {'entry' if stands.entries == 1 else 'entries'} armed"
@@ -156,11 +175,10 @@ def print_status(stands: views.StatusReport) -> None:
     waiting = []
     for each in stands.waiting:
         *row, reason = _receipt_row(each)
-        start_at = each.filed.receipt.start_at
-        later = f"; starts at {moment_text(start_at, each.zone)} or later"
-        waiting.append((*row, f"{reason}{later if start_at > stands.at else ''}"))
+        start = f"; starts at {moment_text(each.start_at, each.zone)} or later"
+        waiting.append((*row, f"{reason}{start if each.start_at > stands.at else ''}"))
     unarmed = [  # unless it is among the problems, with the same reason
-        (_where(each), each.reason)
+        (_where(each), each.reason or "")
         for each in stands.unarmed
         if f"{each.title} ({each.origin}) is not armed: {each.reason}" not in stands.problems
     ]
@@ -168,24 +186,29 @@ def print_status(stands: views.StatusReport) -> None:
         (*_receipt_row(each)[:3], f"{length_text(each.late)} late{_times(each)}")
         for each in stands.late
     ]
-    coming = [(each.next_at, each) for each in stands.coming if each.next_at is not None]
+    coming = [(each.next_at, each) for each in stands.next if each.next_at is not None]
     coming = [] if engine.is_stopping else coming
+    overdue = [pair for pair in coming if _is_overdue(pair[0], stands.at)]
+    coming = [pair for pair in coming if pair not in overdue]
+    later = "" if engine.is_running else " (decided at the next `horae up`)"
     parts: dict[str, Iterable[tuple[str, ...]]] = {
         "problems": [(in_zone(each, stands.zone),) for each in stands.problems],
         "agents": [agent_row(each, stands) for each in stands.agents],
         "running": map(_receipt_row, stands.running),
         "waiting": waiting,
-        "next": [(_next(at, each.zone, now=stands.at), _where(each)) for at, each in coming],
+        f"overdue since{later}": [
+            (moment_text(at, each.zone), _where(each)) for at, each in overdue
+        ],
+        "next": [(moment_text(at, each.zone), _where(each)) for at, each in coming],
         "late in the last day": late,
         "missed in the last day": map(_receipt_row, stands.missed),
         "failed in the last day": map(_receipt_row, stands.failed),
-        "paused": [(_where(each), _rest(each)) for each in stands.paused],
+        "paused": [(_where(each), _rest(each.pause, each.zone)) for each in stands.paused],
         "not armed": unarmed,
     }
-    screen = printing.console()
     for title, rows in parts.items():
         for block in part(title, rows):
-            screen.print(block)
+            print_block(block)
 
 
 def part(title: str, rows: Iterable[Iterable[str]], *, style: str = "") -> list[RenderableType]:
@@ -210,19 +233,19 @@ def drawn(
     armed = f"horae: {root}  {moment_text(stands.at, stands.zone)}  {stands.entries} armed"
     ages, waits, coming, troubled = [], [], [], []
     for each in stands.running:
-        age = length_text(stands.at - each.filed.receipt.start_at)
+        age = length_text(stands.at - each.start_at)
         ages.append((_receipt_row(each)[1], f"for {age}"))
     for each in stands.waiting:
-        reason = obstacles.get(each.filed.number, each.filed.receipt.reason)
+        reason = obstacles.get(each.receipt, each.reason)
         waits.append((_receipt_row(each)[1], reason))
-    for at, line in ((each.next_at, each) for each in stands.coming):
+    for at, line in ((each.next_at, each) for each in stands.next):
         if at is not None:
             wait = f"in {length_text(at - stands.at)}"
             coming.append((moment_text(at, line.zone), wait, line.title))
     for each in (*stands.late, *stands.missed, *stands.failed):
-        receipt, by = each.filed.receipt, f", {length_text(each.late)} late" if each.late else ""
-        when = moment_text(receipt.planned_at, each.zone)
-        troubled.append((when, each.title, f"{receipt.status}{by}: {receipt.reason}"))
+        by = f", {length_text(each.late)} late" if each.late else ""
+        when = moment_text(each.planned_at, each.zone)
+        troubled.append((when, each.title, f"{each.status}{by}: {each.reason}"))
     hint = "Ctrl-C stops the engine; in another terminal use `horae status`, `why` or `logs`"
     return Group(
         safe(armed, style="bold"),
@@ -241,40 +264,40 @@ def drawn(
 def _in_zone(lines: Iterable[_T], zone_name: str) -> Iterator[_T]:
     """Yield lines in the zone of the plan root, if theirs is UTC: that of agents and triggers."""
     for each in lines:
-        yield replace(each, zone=zone_name) if each.zone == "UTC" else each
+        yield structs.replace(each, zone=zone_name) if each.zone == "UTC" else each
 
 
 def agent_row(agent: views.AgentLine, stands: views.StatusReport) -> tuple[str, ...]:
     """Return an agent as a row: its name, next tick, place in its lifecycle, and last tick."""
-    entry, place = agent.entry, agent.place
-    zone_name = stands.zone if entry.zone == "UTC" else entry.zone
-    if agent.is_running:
+    place, coming = agent.lifecycle, agent.next_run
+    zone_name = stands.zone if agent.zone == "UTC" else agent.zone
+    if agent.running:
         doing = "running"
     elif agent.held:
         doing = f"is held: {agent.held}"
-    elif entry.pause is not None:
-        doing = _rest(replace(entry, zone=zone_name))
-    elif entry.next_at is None:
+    elif agent.pause is not None:
+        doing = _rest(agent.pause, zone_name)
+    elif coming is None:
         doing = "no next tick yet"
     else:
-        wait = max(entry.next_at - stands.at, timedelta(0))
-        said = f"{agent.name} ({entry.origin}) cannot run: "
+        wait = max(coming - stands.at, timedelta(0))
+        said = f"{agent.agent} ({agent.origin}) cannot run: "
         cannot = "cannot run; " if any(each.startswith(said) for each in stands.problems) else ""
-        doing = f"{cannot}next {moment_text(entry.next_at, zone_name)}, in {length_text(wait)}"
+        doing = f"{cannot}next {moment_text(coming, zone_name)}, in {length_text(wait)}"
     day = ""
     if place is not None:
         rests = " (rest)" if place["kind"] == "rem" else ""
         day = f"{place['state']} {place['hits']}{rests}, then {place['next_state']}"
-    when = f" {moment_text(agent.last_run_at, zone_name)}" if agent.last_run_at else ""
-    if agent.outcome is None:
+    when = f" {moment_text(agent.last_run, zone_name)}" if agent.last_run else ""
+    if agent.last_outcome is None:
         went = f"first tick began{when}" if when else "has not ticked yet"
     else:
-        when = "" if agent.is_running else when  # it is that of the run that goes on
+        when = "" if agent.running else when  # it is that of the run that goes on
         idle = f", idle {agent.streak} times in a row" if agent.streak else ""
-        bad = f", {entry.failures} failures in a row" if entry.failures > 1 else ""
-        stuck = ", stuck" if agent.is_stuck else ""
-        went = f"last{when}: {str(agent.outcome).replace('_', ' ')}{idle}{bad}{stuck}"
-    return agent.name, doing, day, went
+        bad = f", {agent.failures} failures in a row" if agent.failures > 1 else ""
+        stuck = ", stuck" if agent.stuck else ""
+        went = f"last{when}: {agent.last_outcome.replace('_', ' ')}{idle}{bad}{stuck}"
+    return agent.agent, doing, day, went
 
 
 def _where(line: views.EntryLine) -> str:
@@ -282,13 +305,12 @@ def _where(line: views.EntryLine) -> str:
 
 
 def _receipt_row(line: views.ReceiptLine) -> tuple[str, ...]:
-    receipt = line.filed.receipt
-    what, reason = f"{line.title}  {line.filed.origin}", in_zone(receipt.reason, line.zone)
-    return _planned(line), what, _status(line.filed), f"{reason}{_times(line)}"
+    what, reason = f"{line.title}  {line.origin}", in_zone(line.reason, line.zone, line.reason_code)
+    return _planned(line), what, _status(line), f"{reason}{_times(line)}"
 
 
-def _status(filed: Filed) -> str:
-    return f"{filed.status} on {filed.machine}" if filed.machine else filed.status.value
+def _status(line: views.ReceiptLine) -> str:
+    return f"{line.status} on {line.node}" if line.node else line.status.value
 
 
 def _times(line: views.ReceiptLine) -> str:
@@ -296,19 +318,17 @@ def _times(line: views.ReceiptLine) -> str:
     return f" (the last of {line.times})" if line.times > 1 else ""
 
 
-def _next(at: datetime, zone_name: str, *, now: datetime) -> str:
-    """Return the next time of an entry; one that has passed is left to the next engine."""
-    passed = "" if at > now - decide.GRACE else " (passed; decided at the next `horae up`)"
-    return f"{moment_text(at, zone_name)}{passed}"
+def _is_overdue(at: datetime, now: datetime) -> bool:
+    """Tell whether a next time has passed, and waits for an engine to decide about it."""
+    return at <= now - decide.GRACE
 
 
 def _planned(line: views.ReceiptLine) -> str:
-    receipt = line.filed.receipt
-    return period_text(receipt.planned_at, receipt.through_at, receipt.count, line.zone)
+    return period_text(line.planned_at, line.through_at, line.count, line.zone)
 
 
-def _rest(line: views.EntryLine) -> str:
-    return f"paused{pause_words(line.pause, zone_name=line.zone)}" if line.pause else ""
+def _rest(pause: views.PauseLine | None, zone_name: str) -> str:
+    return f"paused{pause_words(pause, zone_name=zone_name)}" if pause else ""
 
 
 # list
@@ -344,15 +364,17 @@ class EntryRow:
         }
         return *keys.get(name, ()), data["title"].casefold(), data["file"], data["line"]
 
-    def cells(self, *, now: datetime, zone_name: str) -> Iterator[str]:
+    def cells(self, *, now: datetime, zone_name: str, is_live: bool) -> Iterator[str]:
         data, last = self.data, self.data["last"]
         zone_name = zone_name if data["zone"] == "UTC" else data["zone"]
         yield "" if data["entry"] is None else str(data["entry"])
-        state = "not armed" if self.state is EntryState.UNARMED else self.state.value
-        yield from (data["title"], state, data["rule"] or data["reason"] or "")
+        yield from (data["title"], self.state.value, data["rule"] or data["reason"] or "")
         last_at = "" if self.last_at is None else moment_text(self.last_at, zone_name)
         yield f"{last_at} {last['status']}" if last else ""
-        yield _next(self.next_at, zone_name, now=now) if self.next_at else ""
+        is_over = self.next_at is not None and _is_overdue(self.next_at, now)
+        next_at = "" if self.next_at is None else moment_text(self.next_at, zone_name)
+        is_guess = next_at and data["source"] == "crew" and not is_live
+        yield f"overdue since {next_at}" if is_over else f"{next_at}{_GUESS if is_guess else ''}"
 
 
 @click.command("list")
@@ -391,44 +413,58 @@ def list_(
     has read the entry yet), gone (no longer in the plan files).
 
     With a ledger these are its entries, with the last run and the next time of each. Without a
-    ledger they are read from the plan files.
+    ledger they are read from the plan files. Without an engine the next tick of an agent is an
+    estimate.
     """
     given, now = place.moment(at), place.moment(at) or clock.SystemClock().now()
     with_gone = with_gone or EntryState.GONE in states
     try:
-        found = read(place, lambda service: _known(service, with_gone=with_gone), at=given)
+        found = read_any(place, lambda service: _known(service, with_gone=with_gone), at=given)
+        engine = connection.engine_of(place)
+        is_live = engine.is_running
         if at is None and output.is_text:
-            connection.say_source(connection.engine_of(place))
+            connection.say_source(engine)
     except connection.NoLedgerError:
-        found = list(_written(place, output, now=now))
+        found, is_live = list(_written(place, output, now=now)), False
     rows = [row for row in found if not states or row.state in states]
     rows = [row for row in rows if not sources or row.data["source"] in sources]
     rows = sorted(filter(lambda row: row.matches(search), rows), key=lambda row: row.sort_key(sort))
     names = ("entry", "title", "state", "rule", "last", "next")
-    cells = (row.cells(now=now, zone_name=place.zone.key) for row in rows)
+    shown: dict[str, Any] = {"now": now, "zone_name": place.zone.key, "is_live": is_live}
+    cells = (row.cells(**shown) for row in rows)
     table = partial(print_table, names, cells, empty="no entries")
     print_rows(output, [row.data for row in rows], table)
 
 
-async def _known(service: Service, *, with_gone: bool) -> list[EntryRow]:
-    rows = []
-    for line in (await service.entries(limit=_MOST_ENTRIES, with_gone=with_gone)).entries:
-        last = await service.last(line.number, _GOING | FINAL)
+async def _known(service: connection.AnyService, *, with_gone: bool) -> list[EntryRow]:
+    rows, lines, cursor, is_last = [], list[views.EntryLine](), None, False
+    while not is_last:
+        page = await service.entries(limit=_MOST, cursor=cursor, with_gone=with_gone)
+        lines += page.entries
+        cursor, is_last = page.cursor, page.cursor is None
+    for line in lines:
+        last = await _last(service, line.entry)
         if line.gone_at is not None:
             state = EntryState.GONE
-        elif last is not None and last.filed.status in _GOING:
+        elif last is not None and last.status in _GOING:
             state = EntryState.RUNNING
         elif line.pause is not None:
             state = EntryState.PAUSED
         else:
-            state = EntryState.ARMED if line.is_armed else EntryState.UNARMED
-        told = None if last is None else last.data()
+            state = EntryState.ARMED if line.armed else EntryState.UNARMED
         names = ("receipt", "status", "reason", "reason_code", "planned_at", "ended_at")
-        shown = told and {name: told[name] for name in names}
-        last_at = None if last is None else last.filed.receipt.planned_at
-        data = {**line.data(), "state": state.value, "last": shown}
+        shown = None if last is None else {name: getattr(last, name) for name in names}
+        last_at = None if last is None else last.planned_at
+        data = {**structs.asdict(line), "state": state.value, "last": shown}
         rows.append(EntryRow(state, data, last_at, line.next_at))
     return rows
+
+
+async def _last(service: connection.AnyService, entry: int) -> views.ReceiptLine | None:
+    if isinstance(service, Service):
+        return await service.last(entry, _GOING | FINAL)
+    found = (await service.history(entry, statuses=tuple(_GOING | FINAL), limit=1)).receipts
+    return found[0] if found else None
 
 
 def _written(place: Place, output: Output, *, now: datetime) -> Iterator[EntryRow]:
@@ -476,23 +512,24 @@ def history(
     Without ENTRY the receipts of all entries are listed.
     """
     page |= {"since": place.moment(since), "until": place.moment(until)}
-    page |= {"statuses": [Status(each) for each in statuses]}
-    found = read(place, lambda service: service.history(entry, **page), at=place.moment(at))
+    page |= {"statuses": tuple(Status(each) for each in statuses)}
+    found = read_any(place, lambda service: service.history(entry, **page), at=place.moment(at))
 
     def show() -> None:
         rows = []
-        for line in _in_zone(found.lines, place.zone.key):
-            filed, reason = line.filed, in_zone(line.filed.receipt.reason, line.zone)
+        for line in _in_zone(found.receipts, place.zone.key):
+            reason = in_zone(line.reason, line.zone, line.reason_code)
             how_late = length_text(line.late) if line.late > decide.GRACE else ""
-            words = "; ".join(filter(None, (reason, explain.requested_words(filed))))
-            number = safe(str(filed.number), style="dim")
-            rows.append((number, _planned(line), line.title, _status(filed), how_late, words))
+            requested = explain.requested_words(line.actor, line.reason_code, line.note)
+            words = "; ".join(filter(None, (reason, requested)))
+            number = safe(str(line.receipt), style="dim")
+            rows.append((number, _planned(line), line.title, _status(line), how_late, words))
         names = ("receipt", "scheduled", "entry", "status", "late", "reason")
         print_table(names, rows, empty="no receipts")
         if rows and found.cursor is not None:
             echo(f"there is more: --cursor {found.cursor}")
 
-    print_rows(output, [line.data() for line in found.lines], show)
+    print_rows(output, found.receipts, show)
 
 
 # why
@@ -501,7 +538,7 @@ def history(
 @click.command()
 @click.argument("what", metavar="ENTRY[@TIME]")
 @options.number_option(
-    "-n", "limit", default=20, most=10_000, text="Explain at most N scheduled times."
+    "-n", "limit", default=20, most=_MOST_TIMES, text="Explain at most N scheduled times."
 )
 @options.at_option
 @options.answer_options
@@ -515,8 +552,15 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
     from horae.cli.plan_root import look_up
 
     asked = explain.parse_ask(what)
+    if place.server is not None:
+        connection.refuse_at(at)
+        word, _, when = (what, "", "") if asked.start is None else what.rpartition("@")
+        told = place.server.why(word, at=when or None, limit=min(limit, _MOST))
+        print_answer(output, told, lambda: _print_why_lines(told))
+        return
+    most = _MOST_TIMES if output.is_text else limit  # in text, times with one reason count once
     try:
-        said = read(place, lambda service: service.why(asked, limit=limit), at=place.moment(at))
+        said = read(place, lambda service: service.why(asked, limit=most), at=place.moment(at))
     except (views.EntryNotFoundError, connection.NoLedgerError, explain.AskedMomentError) as error:
         now = place.moment(at) or clock.SystemClock().now()
         found = look_up(asked.word, place, output, now=now)
@@ -531,7 +575,7 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
         for index, each in enumerate(found[:1] if output.form is printing.Form.JSON else found):
             if index and output.is_text:
                 echo("")
-            print_answer(output, each.data(), each.print)
+            print_answer(output, each.why_data(), each.print)
         return
     if at is None:
         engine = connection.engine_of(place)
@@ -539,7 +583,7 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
         if output.is_text:
             connection.say_source(engine)
     entry = next(_in_zone([said.entry], place.zone.key))
-    print_answer(output, said.data(), lambda: _print_why(replace(said, entry=entry)))
+    print_answer(output, said.lines, lambda: _print_why(replace(said, entry=entry), limit))
     if not output.is_text or entry.source != "org" or entry.gone_at is not None:
         return
     for each in look_up(entry.title, place, output, now=said.at):  # what has the same name
@@ -554,7 +598,7 @@ def _why_by_engine(
     said: views.WhyReport, place: Place, engine: views.EngineFacts
 ) -> views.WhyReport:
     """Return a report with what keeps receipts and runs from starting, if the engine says so."""
-    far = Far(place.directory, pid=engine.pid)
+    client = Client(place.directory, pid=engine.pid, timeout=_PATIENCE)
     filed = [each.filed for each in said.answers if each.filed is not None]
     waiting = [each.number for each in filed if each.status is Status.WAITING]
     obstacles: dict[int, str] = {}
@@ -562,52 +606,86 @@ def _why_by_engine(
         obstacles = dict.fromkeys(waiting, "no engine is running; `horae up` starts it")
     elif waiting and engine.pid is not None:
         with suppress(HoraeError):  # without an answer the question is still answered
-            line = far.get("gate", patience=_PATIENCE, limit=_MOST)["waiting"]
+            line = client.gate(limit=_MOST)["waiting"]
             obstacles = {each["receipt"]: each["reason"] for each in line}
     said = replace(said, answers=explain.at_the_gate(said.answers, obstacles))
-    if engine.pid is None or not said.entry.is_armed:
+    if engine.pid is None or not said.entry.armed:
         return said
-    told = {}
-    with suppress(HoraeError):  # as above
-        told = far.get("why", patience=_PATIENCE, entry=str(said.entry.number), limit=1)
-    cannot_run, answers = told.get("cannot_run") or "", said.answers
-    if cannot_run and all(each["receipt"] for each in told["answers"]):  # nothing comes
+    try:
+        told = client.why(said.entry.entry, limit=1)
+    except HoraeError:  # without an answer the question is still answered
+        return said
+    answers = said.answers
+    if told.cannot_run and all(each.receipt for each in told.answers):  # nothing comes
         answers = tuple(each for each in answers if each.filed is not None)
-    return replace(said, cannot_run=cannot_run, answers=answers)
+    return replace(said, cannot_run=told.cannot_run or "", answers=answers)
 
 
-def _print_why(said: views.WhyReport) -> None:
+def _print_why(said: views.WhyReport, limit: int) -> None:
     entry = said.entry
     since, kept = "", "with the parts that can be read"
     if entry.broken_at is not None:
         since = f" since {moment_text(entry.broken_at, entry.zone)}"
         kept = "in its last valid version"
     broken = entry.broken and f"broken{since}: {entry.broken}; it stays armed {kept}"
+    end = "closed or removed" if entry.source == "board" else "gone"
     facts = (
-        f"{entry.title}  {entry.origin}  entry {entry.number}",
+        f"{entry.title}  {entry.origin}  entry {entry.entry}",
         entry.rule and with_zone(entry.rule, entry.zone),
-        f"gone since {moment_text(entry.gone_at, entry.zone)}" if entry.gone_at else "",
-        _rest(entry),
+        f"{end} since {moment_text(entry.gone_at, entry.zone)}" if entry.gone_at else "",
+        _rest(entry.pause, entry.zone),
         f"not armed: {entry.reason}" if entry.reason else broken,
         said.cannot_run and f"cannot run: {said.cannot_run}",
     )
     echo("\n".join(filter(None, facts)))
     can_run = not said.cannot_run and not any(each.filed and each.way for each in said.answers)
-    for answer in said.answers:
+    groups = [*_with_one_reason(said.answers)]
+    for group in groups[:limit]:
         echo("")
+        answer = group[0]
         if answer.filed is None and not can_run:
-            answer = replace(answer, way="")  # noqa: PLW2901
-        _print_answer(answer, entry.zone)
+            answer = replace(answer, way="")
+        _print_answer(answer, entry.zone, *(each.at for each in group[1:]))
     if said.window is not None and not any(each.is_moment for each in said.answers):
         for word, moment in (("before", said.before), ("after", said.after)):
             nearest = moment_text(moment, entry.zone) if moment else "none"
             echo(f"  the nearest {word}: {nearest}")
-    if said.is_cut:
+    if said.is_cut or len(groups) > limit:
         echo("\nnot all are shown; increase -n")
 
 
-def _print_answer(answer: explain.WhyAnswer, zone_name: str) -> None:
-    at = f"{moment_text(answer.at, zone_name)}  " if answer.at else ""
+def _with_one_reason(
+    answers: Iterable[explain.WhyAnswer],
+) -> Iterator[tuple[explain.WhyAnswer, ...]]:
+    """Yield answers in order; scheduled times in a row without a receipt stay together."""
+    for (_, has_receipt), group in groupby(answers, lambda each: (each.said, bool(each.filed))):
+        alike = tuple(group)
+        yield from zip(alike, strict=True) if has_receipt else (alike,)
+
+
+def _print_why_lines(said: views.WhyLines) -> None:
+    """Print what an engine elsewhere answers."""
+    entry = said.entry
+    facts = (
+        f"{entry.title}  {entry.origin}  entry {entry.entry}",
+        entry.rule and with_zone(entry.rule, entry.zone),
+        _rest(entry.pause, entry.zone),
+        entry.reason and f"not armed: {entry.reason}",
+        said.cannot_run and f"cannot run: {said.cannot_run}",
+    )
+    echo("\n".join(filter(None, facts)))
+    for each in said.answers:
+        at = f"{moment_text(each.at, entry.zone)}  " if each.at else ""
+        echo(f"\n{at}{in_zone(each.said, entry.zone)}")
+        if each.receipt is not None:
+            echo(f"  receipt {each.receipt} (key {each.key}), from {each.origin}")
+    if said.more:
+        echo("\nnot all are shown; increase -n")
+
+
+def _print_answer(answer: explain.WhyAnswer, zone_name: str, *later: datetime | None) -> None:
+    last = later[-1] if later else None
+    at = f"{period_text(answer.at, last, 1 + len(later), zone_name)}  " if answer.at else ""
     filed = answer.filed
     is_quoted = filed is not None and filed.receipt.reason.code in QUOTED
     said = answer.said if is_quoted else in_zone(answer.said, zone_name)
@@ -623,7 +701,7 @@ def _print_answer(answer: explain.WhyAnswer, zone_name: str) -> None:
     facts = (
         end and f"covers {receipt.count} times up to {end}",
         f"receipt created {moment_text(filed.decided_at, zone_name)}{how_late}",
-        explain.requested_words(filed),
+        explain.requested_words(filed.actor, receipt.reason.code, receipt.note),
         is_later and f"starts at {moment_text(receipt.start_at, zone_name)} or later",
         f"receipt {filed.number} (key {receipt.key}), from {filed.origin}{commit}",
         explain.filed_policy_words(filed, zone_name=zone_name),
@@ -648,22 +726,27 @@ def pause(entry: str, *, note: str, until: str | None, place: Place, output: Out
     `horae resume` does not start them; a run in progress continues.
     """
 
-    async def asked(service: Service) -> views.PauseResult:
-        about = await service.entry(entry)
-        end = None
-        if until is not None:
-            try:
-                end = clock.SystemClock().now() + parse_duration(until)
-            except DurationError:  # then it is a time
-                end = parse_moment(until, zone(about.zone), or_length="2h")
-        return await service.pause(entry, note=note, until=end)
+    def end_in(zone_name: str) -> datetime | None:
+        if until is None:
+            return None
+        try:
+            return clock.SystemClock().now() + parse_duration(until)
+        except DurationError:  # then it is a time
+            return parse_moment(until, zone(zone_name), or_length="2h")
+
+    end_in("UTC")  # a wrong time is reported before a missing ledger or entry
+
+    async def asked(service: connection.AnyService) -> views.PauseResult:
+        word = place.word(entry)
+        end = end_in((await service.entry(word)).zone)
+        return await service.pause(word, note=note, until=end)
 
     done = write(place, asked)
     already = "" if done.changed else "already "
-    what = f"{done.entry.title} (entry {done.entry.number})"
+    what = f"{done.title} (entry {done.entry})"
     runs = "1 waiting run was" if done.skipped == 1 else f"{done.skipped:,} waiting runs were"
     skipped = f"; {runs} skipped" if done.skipped else ""
-    print_answer(output, done.data(), f"{what} is {already}{_rest(done.entry)}{skipped}")
+    print_answer(output, done, f"{what} is {already}{_rest(done.pause, done.zone)}{skipped}")
 
 
 @click.command()
@@ -674,11 +757,10 @@ def resume(entry: str, *, place: Place, output: Output) -> None:
 
     Scheduled times that passed during the pause are skipped.
     """
-    done = write(place, lambda service: service.resume(entry))
-    line = done.entry
+    done = write(place, lambda service: service.resume(place.word(entry)))
     what = "is resumed" if done.changed else "is not paused; nothing was changed"
-    next_at = f"; next {moment_text(line.next_at, line.zone)}" if line.next_at else ""
-    print_answer(output, done.data(), f"{line.title} (entry {line.number}) {what}{next_at}")
+    next_at = f"; next {moment_text(done.next_at, done.zone)}" if done.next_at else ""
+    print_answer(output, done, f"{done.title} (entry {done.entry}) {what}{next_at}")
 
 
 @click.command()
@@ -703,10 +785,12 @@ def backfill(
     The runs start in order, oldest first. Times are in the zone of the entry, or in RFC 3339. A
     period with more than 10,000 scheduled times is refused.
     """
+    for each in filter(None, (start, end)):
+        parse_moment(each, zone("UTC"))  # a wrong time is reported before a missing ledger or entry
     named = name or connection.new_id()
     filed = 0
 
-    async def asked(service: Service) -> views.BackfillResult:
+    async def here(service: Service, *, is_dry: bool = dry_run) -> views.BackfillResult:
         where = zone((await service.entry(entry)).zone)
         with printing.progress_bar("filing") as show:
 
@@ -718,39 +802,61 @@ def backfill(
 
             span = [None if each is None else parse_moment(each, where) for each in (start, end)]
             own: dict[str, Any] = {"start": span[0], "end": span[1], "name": named}
-            return await service.backfill(entry, **own, dry_run=dry_run, progress=progress)
+            return await service.backfill(entry, **own, dry_run=is_dry, progress=progress)
+
+    def by_engine(client: Client) -> views.BackfillResult:
+        if place.server is not None:
+            where = zone(client.entry(entry).zone)
+            until = None if end is None else parse_moment(end, where)
+            span: dict[str, Any] = {"start": parse_moment(start, where), "end": until}
+            answer = client.backfill(entry, **span, name=named, dry_run=dry_run)
+            return views.BackfillResult(answer)
+        plan = read(place, partial(here, is_dry=True))
+        known = plan.answer
+        done = client.backfill(known.entry, start=known.start, end=known.end, name=known.id)
+
+        async def filed_now(service: Service) -> list[views.ReceiptDetail]:
+            return [await service.receipt(each) for each in done.receipts]
+
+        return plan.filed(read(place, filed_now))
 
     try:
-        done = read(place, asked) if dry_run else write(place, asked)
+        if dry_run and place.server is None:
+            done = read(place, here)
+        else:
+            connection.refuse_loss(place)
+            done = connection.write_with(
+                place, by_engine, lambda ledger: here(connection.service_of(ledger, place))
+            )
     except (KeyboardInterrupt, ports.LedgerError):
         if filed:
             again = f"repeat the command with --id {named} to continue"
             echo(f"horae: {filed:,} receipts are created; {again}", err=True)
         raise
-    print_answer(output, done.data(), _backfill_text(done))
-    is_queued = bool(done.moments) and not dry_run
+    print_answer(output, done.answer, _backfill_text(done))
+    is_queued = bool(done.answer.moments) and not dry_run
     if is_queued and output.is_text and not connection.engine_of(place).is_running:
         echo("horae: no engine is running; `horae up` starts the runs", err=True)
 
 
 def _backfill_text(done: views.BackfillResult) -> str:
-    entry, count, times = done.entry, len(done.moments), ""
-    first, last = (moment_text(each, entry.zone) for each in (done.start, done.end))
-    name = f"{entry.title} (entry {entry.number})"
+    answer, times = done.answer, ""
+    first, last = (moment_text(each, answer.zone) for each in (answer.start, answer.end))
+    name, count = f"{answer.title} (entry {answer.entry})", answer.count
     if not done.has_schedule:
         return f"{name} has no schedule, so there is nothing to backfill"
-    if not done.moments:
+    if not answer.moments:
         why = "; its times depend on when its runs end" if done.follows_ends else ""
         return f"{name} has no scheduled time from {first} to {last}{why}"
     runs = f"{count:,} run{'s' * (count != 1)}"
-    ended = sum(each.filed.status in FINAL for each in done.lines)  # of an earlier backfill
-    if done.dry_run:
-        times = "".join(f"{moment_text(each, entry.zone)}\n" for each in done.moments)
+    ended = sum(each.status in FINAL for each in done.lines)  # of an earlier backfill
+    if answer.dry_run:
+        times = "".join(f"{moment_text(each, answer.zone)}\n" for each in answer.moments)
         said = f"{runs} would be created"
     elif ended == len(done.lines) > 0:
-        said = f"{runs} of backfill {done.name} already ended; no run is queued"
+        said = f"{runs} of backfill {answer.id} already ended; no run is queued"
     elif ended:
-        said = f"{runs} of backfill {done.name}: {ended:,} already ended, the others are queued"
+        said = f"{runs} of backfill {answer.id}: {ended:,} already ended, the others are queued"
     else:
-        said = f"{runs} {'is' if count == 1 else 'are'} queued (backfill {done.name})"
+        said = f"{runs} {'is' if count == 1 else 'are'} queued (backfill {answer.id})"
     return f"{times}{name} from {first} to {last}: {said}"

@@ -16,8 +16,11 @@ from zoneinfo import ZoneInfo, available_timezones
 import click
 
 from horae.cli import options
+from horae.cli.moments import parse_moment
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_line, print_rows
-from horae.cli.plan_root import PlanView, When
+from horae.cli.plan_root import PlanView, When, member_names
+from horae.cli.sources import plan_root
+from horae.config import load
 from horae.core import entry as rules
 from horae.core.due import due as due_lines
 from horae.core.entry import AfterRule, Entry, OnDemandRule, PlanTask, Unarmed
@@ -31,12 +34,17 @@ from horae.core.text import (
     wall_text,
     with_zone,
     words,
+    written_rule,
 )
 from horae.files.read import PlanMissingError, read_plan
 from horae.org import document, timestamp
+from horae.org.check.stamp import planning_findings
 from horae.org.plan import Headline
 from horae.sources.plans.arming import item_at, rule_of, rule_text, scan_plan
 from horae.timing.cron import Cron
+from horae.timing.duration import DurationError, parse_duration
+from horae.timing.phrases import PhraseError, compile_phrase, is_phrase
+from horae.timing.phrases.tokens import tokens_of
 from horae.timing.zone import local, zone
 
 _FEW: Final = 4  # so many fires of one entry on one day have a line each
@@ -44,6 +52,7 @@ _YEAR: Final = timedelta(days=366)
 _FAR: Final = 50 * _YEAR
 _GUESS: Final = "an estimate, as if the engine started now"
 _PLACE: Final = re.compile(r"(.+?):(\d{1,9})(?::\d+)?", re.ASCII)
+_CLOCK: Final = re.compile(r"\s\d{1,2}:\d\d$", re.ASCII)
 _LENGTH: Final = re.compile(r"(?:every )?(\d{1,2}) ?(m|min|minutes?|h|hours?)", re.ASCII)
 _DATED: Final = re.compile(r"\s*\d{4}-\d\d-\d\d(?![\w.-])")
 
@@ -75,7 +84,8 @@ class AgendaFire(NamedTuple):
 @options.option(
     "--cron EXPR", "Show the times of this expression instead of plans.", name="expression"
 )
-@click.option("--from", "start", metavar="TIME", help="The same as --at.")
+@options.option("--when PHRASE", "The same, in words: 'weekdays at 9'.", name="phrase")
+@click.option("--from", "start", metavar="TIME", help="Show times after TIME; default: now.")
 @options.choice_option(
     "--view",
     "`agenda`: day by day; `due`: what is overdue, due and coming.",
@@ -93,6 +103,7 @@ def next_(
     *,
     count: int,
     expression: str | None,
+    phrase: str | None,
     start: str | None,
     view: str,
     days: int | None,
@@ -107,25 +118,58 @@ def next_(
     the next time is shown, because later ones depend on how that tick ends. Pauses and last
     runs come from the running engine, else from the ledger; the source is shown on stderr.
     """
-    when = When.of(start or at, tz, paths=paths)
+    when = When.of(at, tz, paths=paths)
+    after = when.now if start is None else _start(start, when)
     if view != "times":
-        if expression is not None:
-            raise click.UsageError("--cron goes with --view times.")
-        show = _show_agenda if view == "agenda" else _show_due
-        return show(paths, when, days=days or 7, output=output)
+        if expression is not None or phrase is not None:
+            raise click.UsageError("--cron and --when require --view times.")
+        if view == "agenda":
+            return _show_agenda(paths, when, after, days=days or 7, output=output)
+        if start is not None:
+            raise click.UsageError("--from requires --view times or --view agenda.")
+        return _show_due(paths, when, days=days or 7, output=output)
     if days is not None:
-        raise click.UsageError("--days goes with --view agenda and --view due.")
-    if expression is not None:
+        raise click.UsageError("--days requires --view agenda or --view due.")
+    if expression is not None or phrase is not None:
         if paths:
-            raise click.UsageError("--cron goes without files.")
-        rule = rules.cron_rule(expression, zone_name=when.zone if tz else "UTC")
-        entry = Entry("", rules.Origin("", 0), expression, rule, zone=rule.crons[0].zone)
-        _print_fires(islice(_fires(entry, when.now, None), count), output, is_bare=True)
+            name = "cron" if phrase is None else "when"
+            raise click.UsageError(f"--{name} cannot be used with files.")
+        if expression is not None and phrase is not None:
+            raise click.UsageError("give --cron or --when, not both.")
+        place = when.zone if tz else "UTC"
+        rule = (
+            rules.cron_rule(expression, zone_name=place)
+            if expression is not None
+            else _rule_of_phrase(phrase or "", place, when.now, output)
+        )
+        entry = Entry("", rules.Origin("", 0), "", rule, zone=place)
+        _print_fires(islice(_fires(entry, after, None), count), output, when.zone, is_bare=True)
         return 0
     seen = PlanView(paths, output, when)
-    streams = [_fires(entry, when.now, seen) for entry in seen.entries()]
-    _print_fires(islice(merge(*streams), count), output)
+    streams = [_fires(entry, after, seen) for entry in seen.entries()]
+    fires = islice(merge(*streams), count)
+    _print_fires(fires, output, when.zone, has_failed=lambda: bool(seen.exit_code))
     return seen.exit_code
+
+
+def _start(text: str, when: When) -> datetime:
+    """Return the time of --from: a time, or a duration after now."""
+    try:
+        return when.now + parse_duration(text)
+    except DurationError:  # then it is a time
+        return parse_moment(text, zone(when.zone), or_length="2d")
+
+
+def _rule_of_phrase(text: str, place: str, now: datetime, output: Output) -> rules.Rule:
+    """Return the rule that a phrase means, and say on stderr how it is written."""
+    try:
+        compiled = compile_phrase(text)
+    except PhraseError as error:
+        raise click.UsageError(f"{error}\n{error.caret()}") from None
+    rule, written = rules.compiled_rule(compiled, zone_name=place, now=now)
+    if output.is_text:
+        click.echo(f"{written}: {words(rule, zone_name=place)}", err=True)
+    return rule
 
 
 @click.command()
@@ -137,7 +181,8 @@ def agenda(paths: tuple[str, ...], *, days: int, output: Output, **when: Any) ->
     this includes its board, its triggers and its crew. An entry that runs more than four times on
     a day has one line for that day.
     """
-    return _show_agenda(paths, When.of(**when, paths=paths), days=days, output=output)
+    now = When.of(**when, paths=paths)
+    return _show_agenda(paths, now, now.now, days=days, output=output)
 
 
 @click.command()
@@ -160,14 +205,26 @@ def _fires(entry: Entry, after: datetime, view: PlanView | None) -> Iterator[Age
         yield AgendaFire(moment.at, origin.file, origin.line, entry, moment, is_estimate)
 
 
-def _print_fires(fires: Iterator[AgendaFire], output: Output, *, is_bare: bool = False) -> None:
+def _own_zone(entry: Entry, otherwise: str) -> str:
+    """Return the zone that an entry's times are meant in; an interval has none."""
+    return otherwise if isinstance(entry.rule, rules.CadenceRule) else entry.zone
+
+
+def _print_fires(
+    fires: Iterator[AgendaFire],
+    output: Output,
+    zone_name: str,
+    *,
+    is_bare: bool = False,
+    has_failed: Callable[[], bool] = lambda: False,
+) -> None:
     if output.is_text:
         fire = None
         for fire in fires:
             guess = " (an estimate)" if fire.is_estimate else ""
             what = "" if is_bare else f"  {fire.entry.title}{guess}  {fire.entry.origin}"
-            echo(f"{moment_text(fire.at, fire.entry.zone)}{what}")
-        if fire is None:
+            echo(f"{moment_text(fire.at, _own_zone(fire.entry, zone_name))}{what}")
+        if fire is None and not has_failed():
             echo("no scheduled times")
         return
     count = 2 if is_bare else None  # without a title and a place
@@ -209,9 +266,12 @@ class AgendaLine(NamedTuple):
         return {**when, **what, "file": self.file, "line": self.line, "zone": self.zone}
 
 
-def _show_agenda(paths: Sequence[str], when: When, *, days: int, output: Output) -> int:
+def _show_agenda(
+    paths: Sequence[str], when: When, start: datetime, *, days: int, output: Output
+) -> int:
     view = PlanView(paths, output, when)
-    place, end = zone(when.zone), when.now + timedelta(days=days)
+    when = when._replace(now=start)
+    place, end = zone(when.zone), start + timedelta(days=days)
     lines: list[AgendaLine] = []
     for item in view.items():
         if isinstance(item, Entry):
@@ -225,8 +285,11 @@ def _show_agenda(paths: Sequence[str], when: When, *, days: int, output: Output)
     lines.sort(key=lambda line: (line.day(place), line))
 
     def show() -> None:
+        if not lines and view.exit_code:
+            return
         first, last = local(when.now, place), local(end, place)
         echo(f"{wall_text(first)} to {wall_text(last)}, times in {when.zone}")
+        width = max((len(line.clock(place)) for line in lines), default=0)
         for day, of_day in groupby(lines, key=lambda line: line.day(place)):
             echo(f"\n{wall_text(datetime.combine(day, datetime.min.time())).rpartition(' ')[0]}")
             for line in of_day:
@@ -234,7 +297,7 @@ def _show_agenda(paths: Sequence[str], when: When, *, days: int, output: Output)
                 what = "" if line.what == "fires" else f"{line.what}: "
                 other = "" if line.zone == when.zone else f"  [{line.zone}]"
                 where = rules.Origin(line.file, line.line)
-                echo(f"  {line.clock(place):<11}  {what}{line.title}{times}{other}  {where}")
+                echo(f"  {line.clock(place):<{width}}  {what}{line.title}{times}{other}  {where}")
         if not lines:
             echo("\nnothing is scheduled")
 
@@ -248,7 +311,8 @@ def _fire_lines(entry: Entry, when: When, end: datetime, *, is_guess: bool) -> I
     def line(moment: Moment) -> AgendaLine:
         what = "estimate" if is_guess or moment.is_estimate else "fires"
         origin = entry.origin
-        return AgendaLine(moment.at, origin.file, origin.line, what, entry.title, entry.zone)
+        own = _own_zone(entry, when.zone)
+        return AgendaLine(moment.at, origin.file, origin.line, what, entry.title, own)
 
     place = zone(when.zone)
     fires = project(entry, when.now, end)
@@ -276,6 +340,8 @@ def _show_due(paths: Sequence[str], when: When, *, days: int, output: Output) ->
         rows.append({**data, **place, "reason": line.reason})
 
     def show() -> None:
+        if not lines and view.exit_code:
+            return
         echo(f"at {moment_text(when.now, when.zone)}")
         for standing, of_standing in groupby(lines, key=lambda line: line.standing):
             echo(f"\n{standing}")
@@ -293,23 +359,26 @@ def _show_due(paths: Sequence[str], when: When, *, days: int, output: Output) ->
 
 
 @click.command()
-@click.argument("what", metavar="EXPR|STAMP|FILE:LINE")
+@click.argument("what", metavar="EXPR|PHRASE|STAMP|FILE:LINE")
 @options.at_option
 @options.tz_option
 @form_options
 def explain(what: str, *, at: str | None, tz: str | None, output: Output) -> None:
     """Explain a schedule and show its next times.
 
-    The argument is a cron expression ('0 9 * * MON-FRI', several separated by ;), an org
-    timestamp ('<2026-06-06 Sat 06:00 +1d>'), or a position in a plan (plan.org:12). The next
-    five times are shown, and the clock changes of the next year that affect the schedule. For a
-    position the output also shows which rule applies, or why the entry does not run.
+    The argument is a cron expression ('0 9 * * MON-FRI', several separated by ;), a phrase
+    ('weekdays at 9'), an org timestamp ('<2026-06-06 Sat 06:00 +1d>'), or a position in a plan
+    (plan.org:12). The next five times are shown, and the clock changes of the next year that
+    affect the schedule. For a position the output also shows which rule applies, or why the
+    entry does not run.
     """
     if "*-*" in what:
         remedy = "write a cron expression such as '0 9 * * MON'"
         raise click.UsageError(f"{what!r} is a calendar expression of systemd; {remedy}.")
     is_text = what.startswith(("<", "[", "@")) or _DATED.match(what)
     place = None if is_text else _PLACE.fullmatch(what)
+    if place is not None and _CLOCK.search(what) and not os.path.exists(place[1]):
+        place = None  # "Fridays at 17:30" is no line of a file
     when = When.of(at, tz, paths=[place[1]] if place else ())
     if place is not None:
         found, headline = _at_place(place[1], int(place[2]), when)
@@ -333,7 +402,7 @@ def _of_text(text: str, zone_name: str | None) -> tuple[Entry | Unarmed, Headlin
     if os.path.exists(text):
         raise click.UsageError(f"{text} is a file; name a line of it, such as {text}:7.")
     words = text.split()
-    if words[-1] in available_timezones() and len(words) > 1:
+    if words[-1] in available_timezones() and (len(words) > 1 or "/" in text):
         raise click.UsageError(f"{words[-1]!r} is a time zone; use --tz {words[-1]}.")
     if words[-1].endswith(".org"):
         raise PlanMissingError(text, "does not exist")
@@ -341,7 +410,7 @@ def _of_text(text: str, zone_name: str | None) -> tuple[Entry | Unarmed, Headlin
         is_minutes = length[2].startswith("m")
         cron = f"*/{length[1]} * * * *" if is_minutes else f"0 */{length[1]} * * *"
         raise click.UsageError(f"{text!r} is not a cron expression; write {cron!r}.")
-    if text.strip().isalpha():
+    if text.strip().isalpha() and tokens_of(text)[0].symbol != "Q":  # "hourly" is a phrase
         remedy = f"use `horae why {text.strip()}`, or name its line, such as plan.org:7."
         what = "is not a cron expression, a timestamp or FILE:LINE"
         raise click.UsageError(f"{text!r} {what}; for an entry {remedy}")
@@ -371,6 +440,11 @@ def _at_place(file: str, line: int, when: When) -> tuple[Entry | Unarmed, Headli
         raise PlanMissingError(f"{file}:{line}", "there is no entry at this line")
     title = above[-1]
     reason = f"{title!r} is not an entry; `horae why {shlex.quote(title)}` says why"
+    root = plan_root((file,))
+    manifest = load(root).crew_def
+    is_manifest = manifest is not None and os.path.realpath(manifest) == os.path.realpath(file)
+    if is_manifest and title in member_names(root):
+        reason = f"{title!r} is an agent that ticks at an interval; use `horae why {title}`"
     raise PlanMissingError(f"{file}:{line}", reason)
 
 
@@ -383,14 +457,20 @@ def _explained(
     data: dict[str, object] = {"title": item.title, "origin": origin, "written": written or None}
     data |= {"won": _why(headline), "armed": isinstance(item, Entry)}
     lines = [] if is_rule else [f"{item.title}  {item.origin}", _why(headline, written=written)]
+    odd = [each.message for each in planning_findings(headline)]
+    data |= {"notes": odd} if odd else {}
+    notes = [f"note: {each}" for each in odd]
     if isinstance(item, Unarmed):
         lines.append(f"{'never runs' if is_rule else 'not armed'}: {item.reason}")
-        return {**data, "reason": item.reason}, lines
+        return {**data, "reason": item.reason}, [*lines, *notes]
     moments = [each.at for each in islice(project(item, now, now + _FAR), 5)]
     met = seams(item.rule, zone_name=item.zone, start=now, end=now + _YEAR)
     changes, rule = [str(each) for each in met], words(item.rule, zone_name=item.zone)
     coming = [stamp(each, item.zone) for each in moments]
     data |= {"words": rule, "zone": item.zone, "next": coming, "clock_changes": changes}
+    if written == headline.props.get("SCHEDULE") and is_phrase(written):
+        data["rule"] = written_rule(item.rule)
+        lines.append(f"the words mean {data['rule']}")
     lines.append(with_zone(rule, item.zone))
     if item.pause is not None:
         lines.append(f"paused{pause_words(item.pause, zone_name=item.zone)}")
@@ -400,7 +480,7 @@ def _explained(
     if not is_rule:
         data["policy"] = entry_policy_words(item)
         lines.append(f"policy: {data['policy']}")
-    return data, [*lines, *(f"note: {each}" for each in changes)]
+    return data, [*lines, *notes, *(f"note: {each}" for each in changes)]
 
 
 def _why(headline: Headline, *, written: str = "") -> str:

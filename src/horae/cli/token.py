@@ -6,14 +6,17 @@ import sys
 import webbrowser
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 import click
+from msgspec import convert, to_builtins
 
-from horae.cli import client, connection, group
+from horae.cli import connection, group, options
 from horae.cli.connection import CommandClock, Place, ask
 from horae.cli.options import answer_options, option, place_options
 from horae.cli.output import Output, echo, print_answer, print_rows, print_table
+from horae.client import Client, EngineUnreachableError
 from horae.core import access, scope
 from horae.errors import HoraeError
 from horae.store.access import BookSessions, BookTokens
@@ -53,9 +56,10 @@ def add(name: str, *, scopes: Sequence[str], place: Place, output: Output) -> No
 
     async def alone(ledger: SqlLedger) -> dict[str, Any]:
         made, said = await keys.add_token(BookTokens(ledger), name, wanted, now=now)
-        return {**made.data(), "token": said}
+        return {**to_builtins(made), "token": said}
 
-    made = _write(place, alone, "tokens", name=name, scopes=",".join(scope.scope_words(wanted)))
+    words = ",".join(scope.scope_words(wanted))
+    made = _write(place, lambda client: client.add_token(name, scopes=words), alone)
     print_answer(output, made, str(made["token"]))
     if output.is_text:
         echo("horae: save this token now; only its digest is stored", err=True)
@@ -66,14 +70,18 @@ def add(name: str, *, scopes: Sequence[str], place: Place, output: Output) -> No
 def list_(*, place: Place, output: Output) -> None:
     """List the tokens, their scopes and their last use."""
     _refuse_no_data(place)
-    found = ask(place, lambda ledger: keys.all_tokens(place.directory, BookTokens(ledger)))
-    rows: list[dict[str, Any]] = [each.data() for each in found]
+    if place.server is not None:
+        found = convert(place.server.tokens()["tokens"], list[access.Token])
+    else:
+        found = ask(place, lambda ledger: keys.all_tokens(place.directory, BookTokens(ledger)))
     cells = []
-    for row in rows:
-        unused = "not recorded" if row["name"] == scope.OPERATOR else "never"
-        times = (_seconds(row["created_at"]), _seconds(row["used_at"], unused))
-        cells.append((row["name"], " ".join(row["scopes"]), *times))
-    print_rows(output, rows, lambda: print_table(("name", "scopes", "created", "last used"), cells))
+    for each in found:
+        unused = "not recorded" if each.name == scope.OPERATOR else "never"
+        times = (_seconds(each.created_at), _seconds(each.used_at, unused))
+        cells.append((each.name, " ".join(each.scopes), *times))
+    names = ("name", "scopes", "created", "last used")
+    empty = "no tokens; `horae up` creates the token of the operator"
+    print_rows(output, found, lambda: print_table(names, cells, empty=empty))
 
 
 @token.command()
@@ -89,7 +97,8 @@ def revoke(name: str, *, place: Place, output: Output) -> None:
         await keys.revoke_token(BookTokens(ledger), name, now=CommandClock().now())
         return {"revoked": name}
 
-    print_answer(output, _write(place, alone, "tokens", name, "revoke"), f"token {name} is revoked")
+    done = _write(place, lambda client: client.revoke_token(name), alone)
+    print_answer(output, done, f"token {name} is revoked")
 
 
 @token.command()
@@ -100,15 +109,17 @@ def sessions(*, place: Place, output: Output) -> None:
     A session lasts 12 hours after its last use and allows what its token allows.
     """
     _refuse_no_data(place)
-    found = ask(place, lambda ledger: BookSessions(ledger).all(now=CommandClock().now()))
-    rows: list[dict[str, Any]] = [each.data() for each in found]
+    if place.server is not None:
+        found = convert(place.server.sessions()["sessions"], list[access.Session])
+    else:
+        found = ask(place, lambda ledger: BookSessions(ledger).all(now=CommandClock().now()))
     cells = []
-    for row in rows:
-        times = (_seconds(row[name]) for name in ("created_at", "used_at", "expires_at"))
-        cells.append((row["id"], row["token"], *times, row["agent"]))
+    for each in found:
+        times = map(_seconds, (each.created_at, each.used_at, each.expires_at))
+        cells.append((each.id, each.token, *times, each.agent))
     names = ("session", "token", "since", "last used", "ends", "browser")
     form = {"empty": "no browser is logged in", "whole": "session"}
-    print_rows(output, rows, lambda: print_table(names, cells, **form))
+    print_rows(output, found, lambda: print_table(names, cells, **form))
 
 
 @token.command("end-session")
@@ -133,9 +144,9 @@ def new(*, place: Place) -> None:
     token at once. Tokens with a name are kept.
     """
     _refuse_no_data(place)
-    far = connection.engine_at(place)
-    if far is not None:
-        far.post("token")
+    client = connection.engine_at(place)
+    if client is not None:
+        client.renew_token()
     else:
         made, now = keys.new_token(), CommandClock().now()
         if place.store is not None:
@@ -163,7 +174,9 @@ def show(*, place: Place) -> None:
 @click.command("open")
 @click.option("--print", "only_print", is_flag=True, help="Print the link, and open no browser.")
 @click.option("--calendar", is_flag=True, help="Print the address for calendar programs instead.")
-@place_options
+@options.root_argument
+@options.data_option
+@options.as_place
 def open_(*, only_print: bool, calendar: bool, place: Place) -> None:
     """Open the page of the running engine.
 
@@ -172,31 +185,33 @@ def open_(*, only_print: bool, calendar: bool, place: Place) -> None:
     has it; `horae token new` replaces it.
     """
     _refuse_no_data(place)
-    far = connection.engine_at(place)
-    if far is None:
+    client = connection.engine_at(place)
+    if client is None:
         reason = "no engine is running; start it with `horae up`"
-        raise client.EngineUnreachableError(str(place.directory), reason)
+        raise EngineUnreachableError(str(place.directory), reason)
     if calendar:
-        said = far.get("calendar")
+        said = client.calendar()
         echo(said["url"] or said["path"])
         return
-    link = far.post("login")["url"]
+    link = client.login()["url"]
     echo(link)
     if not only_print and sys.stdout.isatty():
         webbrowser.open(link)
 
 
 def _refuse_no_data(place: Place) -> None:
-    if not place.directory.is_dir():
+    if place.server is None and not place.directory.is_dir():
         raise connection.NoLedgerError(str(place.directory))
 
 
 def _write(
-    place: Place, alone: Callable[..., Awaitable[dict[str, Any]]], *path: str, **said: str
+    place: Place,
+    by_engine: Callable[[Client], dict[str, Any]],
+    alone: Callable[[SqlLedger], Awaitable[dict[str, Any]]],
 ) -> dict[str, Any]:
     _refuse_no_data(place)
     connection.refuse_loss(place)
-    return connection.write_with(place, lambda far: far.post(*path, body=said), alone)
+    return connection.write_with(place, by_engine, alone)
 
 
 def _end(place: Place, session: str) -> dict[str, Any]:
@@ -204,8 +219,8 @@ def _end(place: Place, session: str) -> dict[str, Any]:
         ended = await access.end_sessions(BookSessions(ledger), session, now=CommandClock().now())
         return {"ended": [each.id for each in ended]}
 
-    return _write(place, alone, "sessions", session, "end")
+    return _write(place, lambda client: client.end_session(session), alone)
 
 
-def _seconds(stamp: str | None, never: str = "") -> str:
-    return f"{stamp[:19]}Z" if stamp else never
+def _seconds(moment: datetime | None, never: str = "") -> str:
+    return f"{moment:%Y-%m-%dT%H:%M:%S}Z" if moment else never

@@ -6,23 +6,24 @@ The service of triggers goes through the engine that runs, else it is in process
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, wraps
-from inspect import signature
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from horae.cli import client, output
-from horae.cli.connection import CommandClock, Place, T, ask, write_with
-from horae.config import load, secrets_of
+from horae.cli import output
+from horae.cli.connection import CommandClock, Place, T, ask, through, write_with
+from horae.client import AsyncTriggerClient, Client
+from horae.config import secrets_of
 from horae.context import Context, find_agents
 from horae.core.agent import Agent, AgentNotFoundError
 from horae.core.entry import KEEPER
 from horae.errors import HoraeError
+from horae.sources.triggers.apply import apply_files
 from horae.sources.triggers.rules import parse_tools
 from horae.sources.triggers.runner import agent_of
-from horae.sources.triggers.service import VERBS, TriggerConflictError, Triggers
+from horae.sources.triggers.service import TriggerConflictError, Triggers
 from horae.sources.triggers.source import unread_hint
 from horae.store.ledger import ANYBODY, SqlLedger
 
@@ -30,7 +31,13 @@ if TYPE_CHECKING:
     from horae.core.command import Unready
     from horae.core.tool_policy import ToolPolicy
     from horae.sources.agents.runner import Registry
+    from horae.sources.triggers.files import DefinitionFile
     from horae.sources.triggers.store import AgentCard
+    from horae.sources.triggers.views import FileChange
+
+
+AnyTriggers: TypeAlias = Triggers | AsyncTriggerClient  # of a ledger, or of its engine
+_DEFINITION: Final = ("what", "file", "said", "places")
 
 
 class TriggerAccess:
@@ -38,28 +45,50 @@ class TriggerAccess:
         self.root = root
         self.place = Place.of(root=root, data=data)
 
-    def read(self, work: Callable[[Triggers], Awaitable[T]]) -> T:
-        return self._ask(lambda ledger: work(Triggers(**self._parts(ledger, may_call=False))))
+    def read(self, work: Callable[[AnyTriggers], Awaitable[T]]) -> T:
+        if self.place.server is not None:
+            return through(self.place.server, lambda engine: work(engine.triggers))
+        return self.read_ledger(work)
 
-    def write(self, work: Callable[[Triggers], Awaitable[T]]) -> T:
+    def read_ledger(self, work: Callable[[Triggers], Awaitable[T]]) -> T:
+        return ask(
+            self.place,
+            lambda ledger: work(Triggers(**self._parts(ledger, may_call=False))),
+            or_empty=True,
+        )
+
+    def write(self, work: Callable[[AnyTriggers], Awaitable[T]]) -> T:
         is_alone = False
 
-        def through(far: client.Far) -> T:
-            return self._ask(lambda ledger: work(RemoteTriggers(far, **self._parts(ledger))))
+        def by_engine(client: Client) -> T:
+            return through(client, lambda engine: work(engine.triggers))
 
         async def alone(ledger: SqlLedger) -> T:
             nonlocal is_alone
             is_alone = self.place.store is None
             return await work(Triggers(**self._parts(ledger)))
 
-        done = write_with(self.place, through, alone)
+        done = write_with(self.place, by_engine, alone)
         if is_alone:
             later = "this takes effect at the next `horae up`"
-            output.echo(f"no engine is running; {later}", err=True)
+            output.echo(f"horae: no engine is running; {later}", err=True)
         return done
 
-    def _ask(self, work: Callable[[SqlLedger], Awaitable[T]]) -> T:
-        return ask(self.place, work, or_empty=True)
+    def apply(
+        self, files: Sequence[DefinitionFile], *, dry_run: bool, teardown: bool
+    ) -> list[FileChange]:
+        async def change(triggers: AnyTriggers) -> list[FileChange]:
+            how = {"dry_run": dry_run, "teardown": teardown}
+            if isinstance(triggers, Triggers):
+                return await apply_files(triggers, files, **how)
+            sent = [{name: getattr(each, name) for name in _DEFINITION} for each in files]
+            for each in sent if self.place.server else ():
+                if each["said"].get("working_dir") == os.path.abspath(self.root):
+                    # The plan root, which is another one there.
+                    each["said"] = {**each["said"], "working_dir": "."}
+            return await triggers.apply(sent, **how)
+
+        return self.read(change) if dry_run else self.write(change)
 
     def _parts(self, ledger: SqlLedger, *, may_call: bool = True) -> dict[str, Any]:
         # In a shared ledger a command may write in any term.
@@ -74,32 +103,6 @@ class TriggerAccess:
     def _names(self) -> frozenset[str]:
         found = find_agents(self.place.config, say=output.Output(output.Form.TABLE).say)
         return frozenset(each.name for each in found.registry)
-
-
-class RemoteTriggers(Triggers):
-    """Triggers beside a running engine: read here, changed there."""
-
-    def __init__(self, far: client.Far, **parts: Any) -> None:
-        super().__init__(**parts)
-        self.far = far
-
-
-def _remote(method: str) -> Callable[..., Awaitable[dict[str, Any]]]:
-    local = getattr(Triggers, method)
-
-    @wraps(local)
-    async def call(self: RemoteTriggers, *args: Any, **named: Any) -> dict[str, Any]:
-        given = signature(local).bind(self, *args, **named)
-        given.apply_defaults()
-        del given.arguments["self"]
-        said: dict[str, Any] = self.far.post("triggers", method, body=given.arguments)
-        return said
-
-    return call
-
-
-for _method in VERBS:
-    setattr(RemoteTriggers, _method, _remote(_method))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +128,15 @@ class KnownAgent:
 
 class Everybody:
     def __init__(self, root: str, data: str | None, screen: output.Output) -> None:
-        self._root, config = root, load(root, flags={"data": data})
+        access = TriggerAccess(root=root, data=data)
+        self._root, config = root, access.place.config
         found = find_agents(config, say=screen.say)
         self.registry, self._keeper = found.registry, found.keeper
         unread = (KnownAgent(each, why=why) for each, why in found.unread)
         self.known = [*map(KnownAgent, found.registry), *unread]
         if config.store is not None or config.data.exists():  # else nobody ever asked for one
             try:
-                for card, why in TriggerAccess(root=root, data=data).read(_cards):
+                for card, why in access.read_ledger(_cards):
                     made = KnownAgent(agent_of(card), card, why)
                     for other in self.known:
                         if other.agent.name == card.name:

@@ -10,20 +10,22 @@ import socket
 import sys
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import groupby, starmap
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import click
+from msgspec.structs import replace
 
-from horae.cli import client, options
+from horae import __version__
+from horae.cli import options
 from horae.cli.connection import (
     BRIEF,
-    EmptyRootError,
     NotAnEngineError,
     Place,
     command_words,
@@ -32,6 +34,7 @@ from horae.cli.connection import (
 )
 from horae.cli.options import flag, option
 from horae.cli.output import Output, console, echo, form_options, json_text, print_answer
+from horae.client import Client
 from horae.config import Config, load
 from horae.core import actor, clock
 from horae.core.entry import key_time
@@ -41,6 +44,7 @@ from horae.core.receipt import FINAL, ReasonCode, Status
 from horae.core.text import QUOTED, in_zone, period_text
 from horae.errors import Exit, HoraeError
 from horae.org.collector import calm_collector
+from horae.process import handover
 from horae.process.launcher import allow_descriptors
 from horae.store import database, lock, sqlite
 from horae.timing.duration import format_duration, parse_duration
@@ -49,6 +53,7 @@ from horae.timing.zone import local, zone
 if TYPE_CHECKING:
     from horae.app import App
     from horae.store.ledger import SqlLedger
+    from horae.web.app import WebServer
 
     _Look: TypeAlias = Callable[[int], Awaitable[tuple[list[Event], int]]]
 
@@ -80,6 +85,7 @@ _KINDS: Final = {
     "entry_gone": "removed",
     "entry_mended": "repaired",
     "clock_step": "clock set",
+    "settings_trusted": "trusted",
 }
 _MINOR: Final = frozenset({"entry_new"})
 _MAJOR: Final = frozenset(
@@ -97,6 +103,7 @@ _GOING: Final = (Status.STARTING, Status.RUNNING)
 _NOT_RUN: Final = (Status.SKIPPED, Status.COALESCED, Status.MISSED)
 _BAD: Final = (Status.FAILED, Status.KILLED, Status.INTERRUPTED, Status.MISSED, Status.HELD)
 _SHOWN: Final = 5  # runs that progress names
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _REPEAT: Final = 60.0  # seconds in which the same warning is logged once
 
 
@@ -124,28 +131,56 @@ def up(
     This command runs the engine until Ctrl-C or SIGTERM: it starts entries at their scheduled
     times, shows events, and serves the page, a web page for the browser.
     """
-    if os.path.isfile(root):
-        where = os.path.dirname(root) or "."
-        raise click.UsageError(f"{root}: is a file; name its directory: horae up {where}")
     config = load(root, flags={"data": data})
+    if handover.is_trial():
+        return _try_out(config)
+    given = handover.handed_over()
     # A ledger elsewhere may know the plans that should be there: then it says so and waits.
     refuse_no_root(root, config.data)
     if yes and not fresh_ledger:
-        raise click.UsageError("--yes goes with --fresh-ledger.")
-    if fresh_ledger and not _leave_behind(config, yes=yes):
+        raise click.UsageError("--yes requires --fresh-ledger.")
+    # The image before this one has begun a fresh one already.
+    if fresh_ledger and given is None and not _leave_behind(config, yes=yes):
         return Exit.FINDINGS
     shown = form or ("screen" if sys.stdout.isatty() else "plain")
     zone_name = config.zone or clock.machine_zone().key
     with logging_to(shown, level=how.pop("level"), zone_name=zone_name, node=config.node_name):
         log_notes(f"{each.file}:{each.line}: {each.advice}" for each in config.findings)
         allow_descriptors()
-        if config.store is not None:
-            return asyncio.run(take_part(config, is_json=shown == "json", **how))
         # A command has the lock for a moment; an engine that has it answers.
-        gives_up_at, far = monotonic() + BRIEF.total_seconds(), client.Far(config.data)
-        while lock.holder_of(config.data) and not far.answers() and monotonic() < gives_up_at:
+        gives_up_at, client = monotonic() + BRIEF.total_seconds(), Client(config.data)
+        is_first = config.store is None and given is None  # else to look would drop our own lock
+        while is_first and lock.holder_of(config.data) and monotonic() < gives_up_at:
+            if client.answers():
+                break
             sleep(0.02)
-        return asyncio.run(run_plans(config, shown=shown, **how))
+        while True:
+            control = handover.EngineControl(asyncio.Event(), config.run_drain)
+            if config.store is not None:
+                part = take_part(config, is_json=shown == "json", control=control, **how)
+            else:
+                part = run_plans(config, shown=shown, control=control, given=given, **how)
+            code = asyncio.run(part)
+            if not control.restart.is_set():
+                return code
+            sys.stdout.flush()
+            given = handover.execute(control.handed)
+
+
+def _try_out(config: Config) -> int:
+    """Say that this image of the program could start: it loads, and knows the ledger."""
+    import horae.web.app
+    from horae.app import try_reader
+
+    try_reader()
+    path = config.data / database.DATABASE
+    if config.store is not None:
+        import horae.node  # noqa: F401
+    elif path.exists():
+        with closing(database.open_reader(path, patience=database.PATIENCE)) as connection:
+            database.check(connection, str(path))
+    echo(handover.trial_answer())
+    return Exit.OK
 
 
 def _leave_behind(config: Config, *, yes: bool) -> bool:
@@ -196,12 +231,18 @@ def worker(*, root: str, data: str | None, form: str, level: str, seconds: float
     setting `store` names the database that all nodes share.
     """
     if not os.path.isdir(root):
-        raise EmptyRootError(root)
+        raise options.NoRootError(root, "clone the repository of the plan, and name the clone")
     config = load(root, flags={"data": data})
     allow_descriptors()
     zone_name, is_json = config.zone or "UTC", form == "json"
     with logging_to(form, level=level, zone_name=zone_name, node=config.node_name):
-        return asyncio.run(take_part(config, seconds=seconds, may_lead=False, is_json=is_json))
+        while True:
+            control = handover.EngineControl(asyncio.Event(), config.run_drain)
+            how: dict[str, Any] = {"seconds": seconds, "is_json": is_json, "control": control}
+            code = asyncio.run(take_part(config, may_lead=False, **how))
+            if not control.restart.is_set():
+                return code
+            handover.execute(None)
 
 
 async def take_part(
@@ -211,23 +252,26 @@ async def take_part(
     is_json: bool,
     may_lead: bool = True,
     empty_plan: bool = False,
+    control: handover.EngineControl,
 ) -> int:
-    from horae.cluster.node import open_member
+    from horae.node import open_member
 
-    stop = _stop_event(seconds)
+    stop = _hear_signals(control, seconds, may_restart=True)
+    restarting = asyncio.create_task(_stop_to_restart(control))
     async with AsyncExitStack() as stack:
         member = await _when_free(lambda: stack.enter_async_context(open_member(config)), stop)
         if member is None:
             return Exit.OK
-        turned = asyncio.Event()
+        over, turned = asyncio.Event(), asyncio.Event()
         member.turned = partial(_note_turn, turned)
         member.may_be_empty = empty_plan
+        member.control = control
         log_notes(member.notes)
         _notify("READY=1")
         calm_collector()
         newest = await member.ledger.newest_event()
         how: dict[str, Any] = {"each_alone": is_json, "look": member.events_after}
-        events = _log_events(member.ledger, newest, stop, zone_name=config.zone or "UTC", **how)
+        events = _log_events(member.ledger, newest, over, zone_name=config.zone or "UTC", **how)
         logging_events = asyncio.create_task(events)
 
         async def problems() -> list[str]:
@@ -241,10 +285,19 @@ async def take_part(
         finally:
             _notify("STOPPING=1")
             stop.set()
+            over.set()  # only now: until here the node records ends of its runs
             member.ledger.written.set()
             logging_problems.cancel()
             await logging_events
+    restarting.cancel()
     return Exit.OK
+
+
+async def _stop_to_restart(control: handover.EngineControl) -> None:
+    """Let a node stop when it is to be restarted: its runs are not handed over."""
+    await control.restart.wait()
+    log.info("restarting; its runs have %s to end", format_duration(control.drain))
+    control.stop.set()
 
 
 async def _log_problems(
@@ -272,78 +325,172 @@ async def run_plans(
     empty_plan: bool = False,
     begin: Callable[[App, str | None], None] | None = None,
     pace: float = 0.0,
+    control: handover.EngineControl | None = None,
+    given: handover.HandOver | None = None,
 ) -> int:
-    """Run the plans until a signal; `begin` gets the link of the page and prints its own lines."""
-    from horae.app import build, keep, start  # not for --help
+    """Run the plans until a signal; `begin` gets the link of the page and prints its own lines.
+
+    With a *control* it can be restarted; *given* is what the image before has handed over.
+    """
+    from horae.app import build, end  # not for --help
     from horae.web.app import open_server
 
-    stop = _stop_event(seconds)
+    may_restart = control is not None
+    control = control or handover.EngineControl(asyncio.Event(), config.run_drain)
+    ends_at = None if seconds is None else monotonic() + seconds
+    ends_at = ends_at if given is None else given.stops_at
+    left = None if ends_at is None else max(0.0, ends_at - monotonic())
+    stop = _hear_signals(control, left, may_restart=may_restart)
+    held = None if given is None else lock.Lock.adopt(given.lock, config.data)
     async with AsyncExitStack() as stack:
-        app = await _when_free(lambda: stack.enter_async_context(build(config)), stop)
+        opened = partial(build, config, lock=held, given=given)
+        app = await _when_free(lambda: stack.enter_async_context(opened()), stop)
         if app is None:
             return Exit.OK
+        app.control = control if may_restart else None
         app.engine.may_be_empty = empty_plan
         newest = await app.ledger.newest_event()
-        server = await open_server(app)
-        (begin or _say_where)(app, server.link)
-        over, turned = asyncio.Event(), asyncio.Event()
-        beside = [asyncio.create_task(_log_stop(app, stop))]
-        if shown == "screen":
-            show = _show_screen(app, _events(app.ledger, after=newest, over=over), stop)
+        server = await open_server(app, listeners=None if given is None else given.listeners)
+        if given is None:
+            (begin or _say_where)(app, server.link)
         else:
-            how: dict[str, Any] = {"each_alone": shown == "json", "pace": pace, "stop": stop}
-            show = _log_events(app.ledger, newest, over, zone_name=app.context.zone_name, **how)
-            stall, look_at = "", 0.0
-
-            async def problems() -> list[str]:
-                nonlocal stall, look_at
-                if monotonic() >= look_at:
-                    look_at = monotonic() + _STALLED
-                    try:
-                        stall = await app.engine.stall()
-                    except LedgerError as error:  # a problem of its own, of which the engine knows
-                        log.debug("cannot look for a stall: %s", error)
-                return [*filter(None, [stall]), *app.facts().problems]
-
-            beside.append(asyncio.create_task(_log_problems(problems, app.notes, turned)))
-            if begin is None:
-                beside.append(asyncio.create_task(_log_beginning(app)))
-        showing = asyncio.create_task(show)
-        told = asyncio.create_task(server.serve(stop))
-        _notify("READY=1")
-        calm_collector()
-        app.engine.longest_rest = min(app.engine.longest_rest, _watched_every() / 2)
-        try:
-            if await _when_free(lambda: start(app), stop):
-                await keep(app, stop=stop, turned=partial(_note_turn, turned))
-        finally:
-            _notify("STOPPING=1")
-            stop.set()
-            over.set()
-            app.ledger.written.set()
-            try:
-                await asyncio.gather(showing, told)
-            finally:
-                for each in beside:
-                    each.cancel()
+            _say_again(app, given)
+        begins = begin is None and given is None
+        shown_as = EventView(shown, newest, pace, begins=begins)
+        listeners = await _keep(app, server, control, shown_as, given)
+        if listeners is not None:
+            # From here on they wait for the next image, or for us if it stays the same.
+            signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+            handed = await app.hand_over(listeners)
+            if handed is not None:
+                count = 1 if given is None else given.count + 1
+                control.handed = replace(handed, count=count, stops_at=ends_at)
+                return Exit.OK
+            await end(app)
         await _sum_up(app, after=newest)
     return Exit.OK
 
 
-async def _log_stop(app: App, stop: asyncio.Event) -> None:
+class EventView(NamedTuple):
+    """How events are shown: the form, after which one, and the least time between two lines."""
+
+    form: str
+    after: int
+    pace: float
+    begins: bool  # whether what is first to come is told
+
+
+async def _keep(
+    app: App,
+    server: WebServer,
+    control: handover.EngineControl,
+    view: EventView,
+    given: handover.HandOver | None,
+) -> dict[str, int] | None:
+    """Run an app, answer requests and show events until a stop; then return None.
+
+    If it is to be restarted, return the descriptors of what it listens on.
+    """
+    from horae.app import keep, start  # not for --help
+
+    async def started() -> bool:
+        await start(app)
+        if given is not None and isinstance(app.ledger, sqlite.SqliteLedger):
+            app.ledger.note_lock(restarts=given.count, restart_error=given.error)
+        return True
+
+    over, turned, stop = asyncio.Event(), asyncio.Event(), control.stop
+    listeners = None
+    beside = [asyncio.create_task(each) for each in (_log_stop(app, control), _reload(control))]
+    if view.form == "screen":
+        events = _events(app.ledger, after=view.after, over=over)
+        show = _show_screen(app, events, app.closing)
+    else:
+        how: dict[str, Any] = {"each_alone": view.form == "json", "pace": view.pace}
+        how |= {"stop": app.closing, "zone_name": app.context.zone_name}
+        show = _log_events(app.ledger, view.after, over, **how)
+        beside.append(asyncio.create_task(_log_problems(_problems(app), app.notes, turned)))
+        if view.begins:
+            beside.append(asyncio.create_task(_log_beginning(app)))
+    running = [asyncio.create_task(each) for each in (show, server.serve(app.closing))]
+    _notify("READY=1")
+    calm_collector()
+    app.engine.longest_rest = min(app.engine.longest_rest, _watched_every() / 2)
+    try:
+        if await _when_free(started, stop):
+            await keep(app, stop=stop, turned=partial(_note_turn, turned))
+            listeners = server.hand_over() if control.restart.is_set() else None
+    finally:
+        if listeners is None:
+            _notify("STOPPING=1")
+            stop.set()
+        app.closing.set()
+        over.set()
+        app.ledger.written.set()
+        try:
+            await asyncio.gather(*running)
+        finally:
+            for each in beside:
+                each.cancel()
+    return listeners
+
+
+def _problems(app: App) -> Callable[[], Awaitable[list[str]]]:
+    stall, look_at = "", 0.0
+
+    async def problems() -> list[str]:
+        nonlocal stall, look_at
+        if monotonic() >= look_at:
+            look_at = monotonic() + _STALLED
+            try:
+                stall = await app.engine.stall()
+            except LedgerError as error:  # a problem of its own, of which the engine knows
+                log.debug("cannot check for a stall: %s", error)
+        return [*filter(None, [stall]), *app.facts().problems]
+
+    return problems
+
+
+async def _log_stop(app: App, control: handover.EngineControl) -> None:
     """Tell that the engine is stopping: in the log, and to commands that look at its lock."""
-    await stop.wait()
+    await control.stop.wait()
+    app.closing.set()
     if isinstance(app.ledger, sqlite.SqliteLedger):
         app.ledger.note_lock(stopping=True)
+    runs = await _going(app)
+    if runs:
+        hint = " (Ctrl-C again ends them now)" if sys.stdin.isatty() else ""
+        log.info("stopping; waiting %s for %s%s", _most(control), _runs_text(runs), hint)
+    await _stay_alive()
+
+
+async def _reload(control: handover.EngineControl) -> None:
+    """Tell that the engine is being restarted: in the log, and to systemd."""
+    await control.restart.wait()
+    _notify(f"RELOADING=1\nMONOTONIC_USEC={int(monotonic() * 1e6)}")
+    log.info("restarting; waiting %s for runs that cannot continue", _most(control))
+    await _stay_alive()
+
+
+async def _stay_alive() -> None:
+    """Tell systemd that we are alive, while no turn of the engine does."""
+    while True:
+        _notify("WATCHDOG=1")
+        await asyncio.sleep(min(_TOLD, _watched_every().total_seconds() / 2))
+
+
+def _most(control: handover.EngineControl) -> str:
+    drain = control.drain
+    return "as long as needed" if drain == handover.UNBOUNDED else f"up to {format_duration(drain)}"
+
+
+async def _going(app: App) -> list[str]:
     try:
         going = await app.service.history(statuses=_GOING, limit=100)
     except LedgerError as error:  # the engine says so, too, and acts on it
         log.debug("cannot read which runs are in progress: %s", error)
-        return
-    if going.lines:
-        most, runs = format_duration(app.config.run_drain), [each.title for each in going.lines]
-        hint = " (Ctrl-C again ends them now)" if sys.stdin.isatty() else ""
-        log.info("stopping; waiting up to %s for %s%s", most, _runs_text(runs), hint)
+        return []
+    return [each.title for each in going.receipts]
 
 
 async def _when_free(part: Callable[[], Awaitable[T]], stop: asyncio.Event) -> T | None:
@@ -372,26 +519,57 @@ def _say_where(app: App, link: str | None) -> None:
     log_notes(app.notes)
 
 
+def _say_again(app: App, given: handover.HandOver) -> None:
+    count = len(given.processes.runs)
+    going = f"{count} run{'s' * (count != 1)} continue{'s' * (count == 1)}"
+    what = "continuing" if given.error else "restarted"
+    log.info("%s with horae %s in %s; %s", what, __version__, app.root, going)
+    log_notes(app.notes)
+
+
 def log_notes(notes: Iterable[str]) -> None:
     for note in notes:
         log.warning("%s", note)
 
 
-def _stop_event(seconds: float | None) -> asyncio.Event:
-    """Return an event that SIGTERM and Ctrl-C set, or some seconds; a second Ctrl-C insists."""
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+def _hear_signals(
+    control: handover.EngineControl, seconds: float | None, *, may_restart: bool
+) -> asyncio.Event:
+    """Return an event that SIGTERM and Ctrl-C set, or some seconds; a second Ctrl-C insists.
+
+    SIGHUP asks for a restart, unless it may say that the terminal of the engine is gone.
+    """
+    loop, stop = asyncio.get_running_loop(), control.stop
+    asked: set[asyncio.Task[None]] = set()
 
     def interrupted() -> None:
         if stop.is_set():
             log.warning("ended by a second Ctrl-C; runs in progress end with the engine")
             os._exit(Exit.INTERRUPTED)  # the runs' lifelines close, so they end with us
-        stop.set()
+        control.end()
 
-    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    async def restart() -> None:
+        try:
+            await control.ask_restart(wait=False)
+        except handover.RestartError as error:
+            log.warning("%s", error)
+
+    loop.add_signal_handler(signal.SIGTERM, control.end)
     loop.add_signal_handler(signal.SIGINT, interrupted)
+    if may_restart and not _has_terminal():
+        loop.add_signal_handler(signal.SIGHUP, lambda: asked.add(loop.create_task(restart())))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     if seconds is not None:
-        loop.call_later(seconds, stop.set)
+        loop.call_later(seconds, control.end)
     return stop
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 def _watched_every() -> timedelta:
@@ -461,11 +639,11 @@ async def _log_beginning(app: App) -> None:
     log_notes(each for each in stands.problems if each not in facts.problems)
     if not stands.entries and not stands.unarmed:
         log.warning("%s has no entries; `horae init` writes an example plan", app.root)
-    ticking = [(each.entry.next_at, each) for each in stands.agents if each.entry.next_at]
+    ticking = [(each.next_run, each) for each in stands.agents if each.next_run]
     if ticking:
         at, first = min(ticking, key=lambda each: each[0])
         when = f"{local(at, zone(app.context.zone_name)):%Y-%m-%d %H:%M:%S} {app.context.zone_name}"
-        log.info("first tick: %s, at %s", first.name, when)
+        log.info("first tick: %s, at %s", first.agent, when)
 
 
 async def _events(
@@ -549,34 +727,43 @@ _RELEASED: Final = frozenset(
 )
 
 
+async def _receipt_words(ledger: Ledger, alike: Sequence[Event], zone_name: str) -> tuple[str, str]:
+    event = alike[0]
+    read = [await ledger.receipt(each.receipt) for each in alike if each.receipt is not None]
+    known = [each for each in read if each is not None]
+    filed = known[0] if known else None
+    where = "" if filed is None else f"{filed.title}  {filed.origin}"
+    code, reason = event.facts.get("reason_code"), str(event.facts["reason"])
+    reason = reason if code in QUOTED else in_zone(reason, zone_name)
+    if filed is not None and event.facts["status"] in _NOT_RUN:
+        receipts = [each.receipt for each in known]
+        first, last, count = receipts[0], receipts[-1], sum(each.count for each in receipts)
+        through = last.through_at or (last.planned_at if last is not first else None)
+        where += f"  {period_text(first.planned_at, through, count, zone_name)}"
+    if code in _RESULTS:
+        reason = f"result: {reason}"
+    if filed is not None and filed.attempts and event.facts["status"] == Status.WAITING:
+        is_released = code in _RELEASED
+        said = f"attempt {filed.attempts} failed, and the next one waits"
+        reason = f"{'can start' if is_released else said}: {reason}"
+    if filed is not None and filed.receipt.note and event.facts["status"] in FINAL:
+        receipt = filed.receipt
+        said = requested_words(filed.actor, receipt.reason.code, receipt.note)
+        reason = f"{reason}; {said}"
+    return str(event.facts["status"]), f"{where}  {reason}"
+
+
 async def _words(ledger: Ledger, alike: Sequence[Event], zone_name: str) -> tuple[str, str]:
     event = alike[0]
     if event.kind == "receipt":
-        read = [await ledger.receipt(each.receipt) for each in alike if each.receipt is not None]
-        known = [each for each in read if each is not None]
-        filed = known[0] if known else None
-        where = "" if filed is None else f"{filed.title}  {filed.origin}"
-        code, reason = event.facts.get("reason_code"), str(event.facts["reason"])
-        reason = reason if code in QUOTED else in_zone(reason, zone_name)
-        if filed is not None and event.facts["status"] in _NOT_RUN:
-            receipts = [each.receipt for each in known]
-            first, last, count = receipts[0], receipts[-1], sum(each.count for each in receipts)
-            through = last.through_at or (last.planned_at if last is not first else None)
-            where += f"  {period_text(first.planned_at, through, count, zone_name)}"
-        if code in _RESULTS:
-            reason = f"result: {reason}"
-        if filed is not None and filed.attempts and event.facts["status"] == Status.WAITING:
-            is_released = code in _RELEASED
-            said = f"attempt {filed.attempts} failed, and the next one waits"
-            reason = f"{'can start' if is_released else said}: {reason}"
-        if filed is not None and filed.receipt.note and event.facts["status"] in FINAL:
-            reason = f"{reason}; {requested_words(filed)}"
-        return str(event.facts["status"]), f"{where}  {reason}"
+        return await _receipt_words(ledger, alike, zone_name)
     word = _KINDS.get(event.kind, event.kind.removeprefix("entry_").replace("_", " "))
     entry = None if event.entry is None else await ledger.entry(event.entry)
-    facts = {name: value for name, value in event.facts.items() if value not in (None, "")}
+    facts = {name: value for name, value in event.facts.items() if value not in (None, "", [])}
     facts.pop("node", None)  # it is that of the log
     subject, note = str(facts.get("title", "")), facts.pop("note", "")
+    if event.kind.startswith("token_"):
+        subject = str(facts.pop("token", ""))
     if entry is not None:
         subject = f"{entry.mark.title}  {entry.item.origin}"
     if entry is not None and event.kind == "entry_gone":
@@ -590,10 +777,14 @@ async def _words(ledger: Ledger, alike: Sequence[Event], zone_name: str) -> tupl
         word, facts["what"] = "added", f"{what}: {rest}"
     elif event.kind == "edited" and what.isalpha():
         word = str(facts.pop("what"))
-    told = [*starmap(_fact_words, facts.items())]
-    told += [] if event.actor == actor.ENGINE else [f"by {actor.actor_words(event.actor)}"]
-    told += [f"({note})"] if note else []
-    return word, in_zone("  ".join(filter(None, [subject, " ".join(told)])), zone_name)
+    elif event.kind == "settings_trusted":
+        lists = [facts.get(name, []) for name in ("settings", "commits")]
+        names = [", ".join(dict.fromkeys(map(str, e))) for e in lists if isinstance(e, list)]
+        facts = {"what": " of commit ".join(filter(None, names))}
+    told = " ".join(starmap(_fact_words, facts.items()))
+    by = "" if event.actor == actor.ENGINE else f"by {actor.actor_words(event.actor)}"
+    told = ", ".join(filter(None, [told, by])) + (f" ({note})" if note else "")
+    return word, in_zone("  ".join(filter(None, [subject, told.strip()])), zone_name)
 
 
 def _fact_words(name: str, value: object) -> str:
@@ -681,19 +872,24 @@ class CannotStopError(HoraeError, code="cannot_stop", exit_code=Exit.UNAUTHORISE
 @option(
     "--timeout LENGTH", "How long to wait, such as 2m; default: the setting run.drain plus 30s."
 )
+@flag("--wait", "Let all runs end, however long they take; run.drain does not count.")
 @click.option("--no-wait", is_flag=True, help="Return at once; the engine stops by itself.")
 @options.data_option
 @options.as_place
 @form_options
-def stop(*, timeout: str | None, no_wait: bool, place: Place, output: Output) -> None:
+def stop(*, timeout: str | None, wait: bool, no_wait: bool, place: Place, output: Output) -> None:
     """Stop the engine; its runs get time to end.
 
     The engine starts no more runs and waits for the current ones to end, at most for the time
     in the setting run.drain; then it ends them. This command waits until the engine has ended
     and shows which runs it waits for. Exit code 124: the engine was still running after --timeout.
     """
-    within = place.config.run_drain + _MARGIN if timeout is None else parse_duration(timeout)
+    usual = handover.UNBOUNDED if wait else place.config.run_drain + _MARGIN
+    within = usual if timeout is None else parse_duration(timeout)
     began, before = monotonic(), lock.engine_in(place.directory)
+    client = None if before is None else Client(place.directory, pid=before.pid)
+    if wait and client is not None and client.answers():
+        client.stop(wait=True)
     pid = _end_engine(place, within=within, waits=not no_wait, says=output.is_text)
     is_over = pid is not None and not no_wait
     told = {"stopped": is_over, "pid": pid, "seconds": round(monotonic() - began, 1)}
@@ -707,43 +903,119 @@ def stop(*, timeout: str | None, no_wait: bool, place: Place, output: Output) ->
     print_answer(output, told, none if pid is None else text)
 
 
+class NotRestartedError(HoraeError, code="not_restarted", exit_code=Exit.TIMED_OUT):
+    def __init__(self, pid: int | None, reason: str) -> None:
+        self.pid, self.reason = pid, reason
+        super().__init__(f"the engine (process {pid}) was not restarted: {reason}")
+
+
+@click.command()
+@options.root_argument
+@flag("--wait", "Wait for runs that cannot continue, however long they take.")
+@options.data_option
+@options.as_place
+@form_options
+def restart(*, wait: bool, place: Place, output: Output) -> None:
+    """Restart the engine, also with a newer version; runs continue.
+
+    The process stays the same, and so do runs of commands and agents. Workflows cannot continue:
+    the engine waits for them, at most for the time in the setting run.drain, and ends them then.
+    If the installed version cannot start, the engine continues as it is.
+    """
+    began, before = monotonic(), lock.holder_of(place.directory)
+    if before is None:
+        told = {"restarted": False, "pid": None, "version": None, "seconds": 0.0}
+        print_answer(output, told, f"no engine is running in {place.directory}")
+        return
+    _refuse_run(before)
+    said = Client(place.directory, pid=before.pid).restart(wait=wait)
+    if place.store is not None:  # a node stops, and joins again when its runs have ended
+        told = {"restarted": False, "pid": before.pid, "version": said["new_version"]}
+        text = f"the node (process {before.pid}) restarts when its runs have ended"
+        print_answer(output, {**told, "seconds": round(monotonic() - began, 1)}, text)
+        return
+    within = handover.UNBOUNDED if wait else place.config.run_drain + _MARGIN
+    progress = Progress(within, "the engine to restart", not output.is_text)
+    while (now := lock.holder_of(place.directory)) and now.pid == before.pid:
+        if now.restarts != before.restarts:
+            break
+        if progress.is_over():
+            raise NotRestartedError(before.pid, f"it still waits after {format_duration(within)}")
+        progress.tell()
+        sleep(_LOOK / 4)
+    if now is None or now.pid != before.pid:
+        raise NotRestartedError(before.pid, "it has ended; see its log")
+    if now.restart_error:
+        raise handover.RestartError(now.restart_error)
+    runs, version = _runs_in_progress(place), said["new_version"]
+    going = f"; it continues {_runs_text(runs)}" if runs else ""
+    seconds = round(monotonic() - began, 1)
+    told = {"restarted": True, "pid": now.pid, "version": version, "seconds": seconds}
+    text = f"the engine (process {now.pid}) was restarted with horae {version}{going}"
+    print_answer(output, told, text)
+
+
+def _refuse_run(holder: lock.LockHolder) -> None:
+    if holder.use is lock.LockUse.RUN:
+        executes = f"it executes `{holder.command}` and ends with its run"
+        remedy = "press Ctrl-C in its terminal to end it"
+        raise NotAnEngineError(holder, f"is not an engine: {executes}; {remedy}")
+
+
+@dataclass
+class Progress:
+    """Tells what a command waits for, when that changes and every few seconds."""
+
+    within: timedelta
+    what: str
+    is_quiet: bool
+    runs: Callable[[], list[str]] = list
+    _began: float = field(default_factory=monotonic)
+    _told_at: float = 0.0
+    _told: list[str] | None = None
+
+    def is_over(self) -> bool:
+        return monotonic() >= self._began + self.within.total_seconds()
+
+    def tell(self) -> None:
+        runs, now = self.runs(), monotonic()
+        if not self.is_quiet and (runs != self._told or now - self._told_at >= _TOLD):
+            self._told, self._told_at = runs, now
+            waited = format_duration(timedelta(seconds=int(now - self._began)))
+            most = f" of at most {format_duration(self.within)}"
+            most = "" if self.within == handover.UNBOUNDED else most
+            what = _runs_text(runs) if runs else self.what
+            echo(f"horae: waiting for {what} ({waited}{most})", err=True)
+
+
 def _end_engine(place: Place, *, within: timedelta, waits: bool, says: bool) -> int | None:
     """Stop the engine of a data directory, wait for its end, and return its process, if any."""
     asked = seen = None
-    told: list[str] | None = None
-    began = told_at = monotonic()
+    runs = partial(_runs_in_progress, place)
+    progress = Progress(within, "the engine to stop", not says, runs)
     while True:
         holder = lock.holder_of(place.directory)
-        if holder is not None and holder.use is lock.LockUse.RUN and seen is None:
-            executes = f"it executes `{holder.command}` and ends with its run"
-            remedy = "press Ctrl-C in its terminal to end it"
-            raise NotAnEngineError(holder, f"is not an engine: {executes}; {remedy}")
+        if holder is not None and seen is None:
+            _refuse_run(holder)
         if holder is None or not holder.is_engine or asked not in {None, holder.pid}:
             return asked or seen  # another one may be started
         seen = holder.pid
         # Without an answer it may be starting, or stopping already.
-        if asked is None and client.Far(place.directory, pid=holder.pid).answers():
+        if asked is None and Client(place.directory, pid=holder.pid).answers():
             _signal(place, holder.pid)
             asked = holder.pid
         if not waits and (asked is not None or holder.is_stopping):
             return seen
-        runs = _runs_in_progress(place)
-        now = monotonic()
-        if now >= began + within.total_seconds():
-            raise NotStoppedError(holder.pid, within, runs)
-        if says and (runs != told or now - told_at >= _TOLD):
-            told, told_at = runs, now
-            waited = format_duration(timedelta(seconds=int(now - began)))
-            length = format_duration(within)
-            what = _runs_text(runs) if runs else "the engine to stop"
-            echo(f"horae: waiting for {what} ({waited} of at most {length})", err=True)
+        if progress.is_over():
+            raise NotStoppedError(holder.pid, within, runs())
+        progress.tell()
         sleep(_LOOK)
 
 
 def _runs_in_progress(place: Place) -> list[str]:
     with suppress(HoraeError):  # the ledger is being closed: nothing runs any more
         found = read(place, lambda service: service.history(statuses=_GOING, limit=100))
-        return [line.title for line in found.lines if line.filed.status in _GOING]
+        return [line.title for line in found.receipts if line.status in _GOING]
     return []
 
 
@@ -796,26 +1068,33 @@ class LogHandler(logging.Handler):
 
 
 class RepeatFilter(logging.Filter):
-    """Lets the same warning or error through once a minute, and says how often it was repeated."""
+    """Lets the same warning or error through once a minute, and says how often it was repeated.
+
+    Two are the same if they differ only in the words of an exception of one class: what a
+    connection says of a database that is away changes with each attempt.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._logged: dict[tuple[str, str], tuple[float, int]] = {}  # when, and how often since
+        self._logged: dict[tuple[str, ...], tuple[float, int]] = {}  # when, and how often since
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.WARNING or record.name == EVENTS:
             return True
-        now, text = record.created, record.getMessage()
-        at, count = self._logged.get((record.name, text), (now - _REPEAT, 0))
+        now, args = record.created, record.args if isinstance(record.args, tuple) else ()
+        words = (str(type(each) if isinstance(each, Exception) else each) for each in args)
+        same = (record.name, str(record.msg), *words)
+        at, count = self._logged.get(same, (now - _REPEAT, 0))
         if 0 <= now - at < _REPEAT:
-            self._logged[record.name, text] = at, count + 1
+            self._logged[same] = at, count + 1
             return False
         known = self._logged.items()
         self._logged = {key: each for key, each in known if 0 <= now - each[0] < 2 * _REPEAT}
-        self._logged[record.name, text] = now, 0
+        self._logged[same] = now, 0
         if count:
             often = "once" if count == 1 else f"{count:,} times"
-            record.msg, record.args = f"{text} (repeated {often} in the last minute)", None
+            text = f"{record.getMessage()} (repeated {often} in the last minute)"
+            record.msg, record.args = text, None
         return True
 
 

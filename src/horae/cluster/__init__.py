@@ -1,1 +1,1 @@
-"""Several nodes on one ledger: leases, queue and forwarding."""
+"""Several nodes on one ledger: the queue of receipts."""

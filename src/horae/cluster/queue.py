@@ -16,16 +16,20 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from horae.cluster.lease import NodeDescription, QueueJob
 from horae.core.actor import acting
 from horae.core.launch import Launch, StartedRun, WriteBatch
-from horae.core.ports import Event, Ledger, LedgerBusyError, LedgerWriteError, Run, RunOver
+from horae.core.lease import NodeDescription, QueueJob
+from horae.core.ports import Event, Ledger, LedgerUnavailableError, Run, RunOver
 from horae.core.receipt import Filed, Reason, Status
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+    from datetime import datetime
 
     from horae.core.gate import Gate, Holding, Machine
+    from horae.core.launch import LetIn
+    from horae.core.lease import QueueJobs
+    from horae.core.ports import EntryStep
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +51,14 @@ def with_label(label: str) -> str:
 class SharedLedger(Ledger, Protocol):
     async def enqueue(self, jobs: Sequence[QueueJob], *, term: int) -> None: ...
 
+    async def decide_and_enqueue(
+        self, steps: Sequence[EntryStep], jobs_of: QueueJobs, *, now: datetime, term: int
+    ) -> Sequence[Filed]:
+        """File receipts, and put in what *jobs_of* makes of them, in one commit.
+
+        It is asked on the loop, before the commit; again, if what it was asked of was undone.
+        """
+
     async def machines(self) -> tuple[Machine, ...]: ...
 
     async def under_way(self) -> list[Filed]:
@@ -60,14 +72,14 @@ class SharedLedger(Ledger, Protocol):
 class _Queued:
     filed: Filed  # which the gate has let in, and no machine has yet
     holding: Holding
-    tries: int = 0
+    tries: int = 1
     tried_at: timedelta | None = None  # by what has elapsed; None: it could not be put in
 
     def is_same(self, filed: Filed) -> bool:
         """Tell whether it was not claimed and given back meanwhile."""
         was = self.filed
-        return (was.attempts, was.deaths, was.receipt.start_at) == (
-            filed.attempts, filed.deaths, filed.receipt.start_at
+        return (was.entry, was.receipt.key, was.attempts, was.deaths, was.receipt.start_at) == (
+            filed.entry, filed.receipt.key, filed.attempts, filed.deaths, filed.receipt.start_at
         )  # fmt: skip
 
 
@@ -88,15 +100,48 @@ class Carried(Launch):
     def receipts(self) -> tuple[int, ...]:
         return tuple(self._under_way)
 
+    async def decide(
+        self, steps: Sequence[EntryStep], *, now: datetime, let_in: LetIn
+    ) -> Sequence[Filed]:
+        new: list[_Queued] = []
+        numbers: set[int] = set()
+
+        def jobs_of(filed: Sequence[Filed]) -> Sequence[QueueJob]:
+            if numbers:  # it was undone, and its numbers are given again
+                self.gate.keep(lambda number: number not in numbers)
+                for number in numbers:
+                    self.gate.release(number)
+            known = [each for each in new if each.filed.number not in numbers]
+            numbers.clear()
+            numbers.update(each.number for each in filed)
+            new[:] = known + self._let_in(let_in(filed))
+            return [self._job(each) for each in new]
+
+        try:
+            return await self.ledger.decide_and_enqueue(steps, jobs_of, now=now, term=self.term)
+        except BaseException:
+            self.gate.keep(lambda number: number not in numbers)
+            for each in new:  # if they are there, so are their jobs, and a machine may have them
+                each.tried_at = None
+            self.is_unsure = True
+            raise
+        finally:
+            self._know(new)  # not before: who looks at them would not find them
+
     def start(self, receipts: Iterable[Filed], refused: Reason | None = None) -> None:
         if refused is not None:
             super().start(receipts, refused)
             return
-        let_in = {each.ask.number: each for each in self.gate.holders}
-        new = {each.number: _Queued(each, let_in[each.number]) for each in receipts}
-        self._queued |= new
-        self._under_way |= {number: each.filed for number, each in new.items()}
-        self.beside(self._enqueue([*new.values()]))
+        self._know(new := self._let_in(receipts))
+        self.beside(self._enqueue(new))
+
+    def _let_in(self, receipts: Iterable[Filed]) -> list[_Queued]:
+        holders, now = {each.ask.number: each for each in self.gate.holders}, self.clock.elapsed()
+        return [_Queued(each, holders[each.number], tried_at=now) for each in receipts]
+
+    def _know(self, new: Iterable[_Queued]) -> None:
+        self._queued |= {each.filed.number: each for each in new}
+        self._under_way |= {each.filed.number: each.filed for each in new}
 
     def cancel(self, receipt: int, reason: Reason, *, outcome: Status = Status.KILLED) -> bool:
         if receipt not in self._under_way:
@@ -164,7 +209,11 @@ class Carried(Launch):
     async def requeue(self) -> None:
         """Put in again what nobody has claimed, for whatever reason."""
         await self.look([*self._queued])
-        await self._enqueue([each for each in self._queued.values() if self._is_late(each)])
+        late = [each for each in self._queued.values() if self._is_late(each)]
+        for each in late:
+            each.tries += 1
+            each.tried_at = self.clock.elapsed()
+        await self._enqueue(late)
 
     def _is_late(self, queued: _Queued) -> bool:
         if queued.tried_at is None:
@@ -179,9 +228,6 @@ class Carried(Launch):
             self.left(number, filed)
 
     async def _enqueue(self, some: Sequence[_Queued]) -> None:
-        for each in some:
-            each.tries += 1
-            each.tried_at = self.clock.elapsed()
         jobs = [self._job(each) for each in some]
         if jobs and not await self._is_written(self.ledger.enqueue(jobs, term=self.term)):
             for each in some:
@@ -219,8 +265,8 @@ class Carried(Launch):
     async def _is_written(self, writing: Awaitable[None]) -> bool:
         try:
             await writing
-        except (LedgerBusyError, LedgerWriteError) as error:
-            log.warning("nodes cannot be told what to run, or to end: %s", error)
+        except LedgerUnavailableError as error:
+            log.warning("cannot tell nodes which runs to start or end: %s", error)
         except Exception as error:  # the next turn raises it, and the engine ends
             log.debug("writing for nodes ended in an error", exc_info=error)
             self.failure = error
@@ -260,11 +306,6 @@ class Worker(Launch):
     @property
     def can_claim(self) -> bool:
         return self._is_open and self.may_claim()
-
-    @property
-    def going(self) -> tuple[Filed, ...]:
-        """What runs here now; what has ended and is not recorded yet does not."""
-        return tuple(s.filed for s in self._stories.values() if s.run and not s.is_over)
 
     @property
     def room(self) -> int:

@@ -1,8 +1,9 @@
 """Settings: default < `horae.toml` < environment < flag, each with the place it came from.
 
-The class `Config` is the table: one row for each setting. In the environment the name is
-`HORAE_` and the setting's name in capitals; the older `WB_` name, where there is one, is
-weaker, and counts in milliseconds where it says so. An empty variable counts as not set.
+The struct `Config` is the table: one field for each setting, declared by `setting`. In the
+environment the name is `HORAE_` and the setting's name in capitals; the older `WB_` name, where
+there is one, is weaker, and counts in milliseconds where it says so. An empty variable counts as
+not set.
 """
 
 from __future__ import annotations
@@ -10,21 +11,27 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, cast, overload
+from ipaddress import ip_network
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypedDict, TypeVar, cast
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from horae.core.guarded import DOTS, FILE, LIMIT, Values, Way, as_values, in_force, leaves_of
 from horae.errors import Exit, HoraeError
 from horae.files.git.arrivals import arrivals_at, remember
 from horae.files.read import PlanFileError, PlanMissingError, read_plan
 from horae.org.plan import Diagnostic, Severity, is_id
+from horae.timing.duration import DurationError, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from datetime import timedelta
-    from pathlib import Path
 
-    from horae.core.secret import SecretSource
+    from horae.core.secret import SecretSource  # noqa: TC004 - no Config is decoded
     from horae.process.secrets import NamedSecrets
 
 LEAST_MEMORY: Final = 16 << 20  # bytes that a run may be held to
@@ -149,9 +156,6 @@ def _cores(raw: object) -> float:
 
 
 def _length(raw: object, *, allow_zero: bool = False) -> timedelta:
-    # What knows lengths and zones is loaded when it is used: `horae query` needs neither.
-    from horae.timing.duration import DurationError, parse_duration
-
     if isinstance(raw, int):
         raise SettingValueError("write it in quotes, with a unit")
     try:
@@ -161,7 +165,7 @@ def _length(raw: object, *, allow_zero: bool = False) -> timedelta:
 
 
 def _zone(raw: object) -> str:
-    from horae.timing.zone import ZoneError, zone
+    from horae.timing.zone import ZoneError, zone  # loads the zones, which `horae query` needs not
 
     name = _text(raw)
     try:
@@ -178,15 +182,11 @@ def _id(raw: object) -> str:
 
 
 def _path(raw: object) -> Path:
-    from pathlib import Path
-
     return Path(_text(raw))
 
 
 def _command(raw: object) -> tuple[str, ...]:
     if isinstance(raw, str):
-        import shlex
-
         raw = shlex.split(raw)  # its ValueError names the quote that is not closed
     if not isinstance(raw, list | tuple) or not raw:
         raise SettingValueError
@@ -212,8 +212,6 @@ def _address(raw: object) -> ListenAddress:
 
 
 def _network(raw: object) -> str:
-    from ipaddress import ip_network
-
     text = str(_only_if(isinstance(raw, str), raw))
     ip_network(text)  # its ValueError says what is wrong
     return text
@@ -272,42 +270,56 @@ ADDRESS: Final = SettingKind("a host and port such as 127.0.0.1:7117 or [::1]:71
 # The table
 
 
-class Setting(Generic[T]):
-    """One setting; read from a Config it is its value. Its name follows from the attribute."""
+class Setting(NamedTuple):
+    """The declaration of one setting; all its names follow from that of its field."""
 
-    def __init__(
-        self,
-        kind: SettingKind[T],
-        default: str | int | None,
-        about: str,
-        older: str = "",
-        *,
-        is_secret: bool = False,
-    ) -> None:
-        self.kind, self.default, self.about, self.is_secret = kind, default, about, is_secret
-        self.variables: tuple[str, ...] = (older,) if older else ()
+    kind: SettingKind[Any]
+    default: str | int | None
+    about: str
+    older: str = ""  # variable of Workbooks
+    is_secret: bool = False
+    is_hot: bool = False  # a guarded one that a running engine uses once it is confirmed
+    is_of_engine: bool = True  # else only commands use it, and no restart is needed
+    field: str = ""
 
-    def __set_name__(self, owner: type[Config], attribute: str) -> None:
-        self.name = attribute.replace("_", ".", 1)
-        self.variables = (f"HORAE_{attribute.upper()}", *self.variables)
-        self.flag = "--" + attribute.replace("_", "-")
-        self.path = tuple(self.name.split("."))
+    @property
+    def name(self) -> str:
+        return self.field.replace("_", ".", 1)
 
-    @overload
-    def __get__(self, config: None, owner: type[Config]) -> Setting[T]: ...
-    @overload
-    def __get__(self, config: Config, owner: type[Config]) -> T: ...
-    def __get__(self, config: Config | None, owner: type[Config]) -> Setting[T] | T:
-        return self if config is None else config.value_of(self)
+    @property
+    def path(self) -> Way:
+        return tuple(self.name.split("."))
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.field.replace("_", "-")
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        return tuple(filter(None, (f"HORAE_{self.field.upper()}", self.older)))
 
     def shown(self, value: object) -> object:
         return mask(value) if self.is_secret and value is not None else _plain(value)
 
+    def value(self, given: _WrittenValue) -> Any:
+        if given.raw is None:
+            return None  # only a setting that is optional has no default
+        kind = MILLISECONDS if given.is_milliseconds else self.kind
+        try:
+            value = self.kind.read(f"{_number(given.raw)}ms" if kind is MILLISECONDS else given.raw)
+            if kind is PATH:
+                return _placed(value, given)
+            return tuple(_placed(each, given) for each in value) if kind is PATHS else value
+        except ValueError as error:
+            like = f" such as {kind.example}" if kind.example else ""
+            reason = f"is not {kind.words}{f'; {error}' if str(error) else like}"
+            shown = self.shown(given.raw)
+            raise SettingError(given.origin, reason, setting=self.name, value=shown) from None
 
-def optional(
-    kind: SettingKind[T], about: str, older: str = "", *, is_secret: bool = False
-) -> Setting[T | None]:
-    return Setting(cast("SettingKind[T | None]", kind), None, about, older, is_secret=is_secret)
+
+def setting(kind: SettingKind[T], *declared: Any, **more: Any) -> T:
+    """Declare a field of `Config`, as a `Setting`; with None as its default it is optional."""
+    return cast("T", Setting(kind, *declared, **more))
 
 
 class Overridden(NamedTuple):
@@ -332,120 +344,154 @@ class OutdatedSetting(NamedTuple):
         return f"{self.name} is changed in {FILE}; the engine keeps {kept} until it is restarted"
 
 
-class Config:
+class Config(Struct, frozen=True, eq=False, kw_only=True):
     """All settings, frozen but for what a person confirms while an engine runs."""
-
-    __slots__ = ("_given", "_values", "findings", "home", "root", "secrets", "trusted")
-
-    data = Setting(PATH, ".horae", "directory for the files of Horae", "WB_DATA")
-    zone = optional(ZONE, "time zone of org plans; default: the zone of this machine")
-    store = optional(STORE, "database of the ledger; default: a file in `data`", is_secret=True)
-    listen = Setting(ADDRESS, "127.0.0.1:7117", "address on which the server listens")
-    server_remote = Setting(SWITCH, False, "allow `listen` to be reachable from other machines")
-    server_names = optional(NAMES, "accepted host names besides localhost")
-    server_url = optional(SITE, "public address of the page behind a proxy")
-    server_trusted_proxies = optional(NETWORKS, "proxies whose `X-Forwarded-For` is trusted")
-    server_public = Setting(
-        SWITCH, False, "show the state of the agents and the newest commits without a login"
-    )
-    tenant = Setting(
-        ID,
-        "local",
-        "directory in `WB_DATA` that is the plan root; has no effect in `horae.toml`",
-        "WB_TENANT",
-    )
-    gitops = Setting(
-        SWITCH,
-        False,
-        "pull before each tick of an agent; without an agent nothing is pulled",
-        "WB_GITOPS",
-    )
-    git_local = optional(PATHS, "local repositories that are allowed as origin")
-    plan_max_bytes = Setting(SIZE, "16MiB", "maximum size of a plan")
-    plan_max_files = Setting(whole(1, 1_000_000), 20_000, "maximum number of plans in a plan root")
-    check_floor = Setting(LENGTH, "1m", "`check` reports rules that fire more often")
-    run_timeout = Setting(LENGTH, "1h", "time limit of runs without `:TIMEOUT:`")
-    run_drain = Setting(LENGTH_OR_ZERO, "30s", "time that runs get to finish when Horae stops")
-    run_memory = optional(MEMORY, "memory limit of a run, by cgroup")
-    run_processes = optional(
-        whole(1, 1_000_000), "limit of processes and threads of a run, by cgroup"
-    )
-    run_cpus = optional(CORES, "CPU limit of a run in cores, by cgroup")
-    watch_quiet = Setting(LENGTH, "200ms", "time without changes before a plan is read again")
-    watch_poll = optional(
-        LENGTH,
-        "poll for changes at this interval instead of watching; in a cluster also the interval at"
-        " which the origin of the plan is fetched (default there: 15s)",
-    )
-    logs_keep = Setting(LENGTH, "30d", "time for which the output of runs is kept")
-    logs_most = Setting(SIZE, "1GiB", "maximum size of the output that is kept")
-    alert_heartbeat = optional(
-        WEB, "URL to request regularly while Horae is healthy (dead man's switch)", is_secret=True
-    )
-    alert_every = Setting(LENGTH, "1m", "interval of the heartbeat")
-    gate_slots = Setting(whole(1, 1024), 4, "maximum number of concurrent runs")
-    agent_command = optional(COMMAND, "command that runs agents without a command of their own")
-    board_dir = optional(
-        BENEATH,
-        "directory of the board; default: `board`, or `.batty/team_config/board` if only that"
-        " exists",
-    )
-    board_auto_dispatch = Setting(
-        SWITCH, True, "assign tasks in `todo` or `backlog` to free members of the crew"
-    )
-    crew_def = optional(PATH, "manifest of the crew; takes precedence over a keeper", "WB_CREW_DEF")
-    crew_max_concurrent = Setting(
-        whole(1, 1024), 2, "concurrent runs of the crew", "WB_CREW_MAX_CONCURRENT"
-    )
-    crew_stagger = Setting(
-        LENGTH_OR_ZERO, "30s", "delay between members at start", "WB_CREW_STAGGER_MS"
-    )
-    keeper_def = optional(PATH, "agent file of a single keeper", "WB_KEEPER_DEF")
-    keeper_interval = Setting(
-        LENGTH, "1h", "time from the end of a tick to the next", "WB_KEEPER_INTERVAL_MS"
-    )
-    keeper_continuous = Setting(SWITCH, False, "tick without an interval", "WB_KEEPER_CONTINUOUS")
-    keeper_breather = Setting(
-        LENGTH, "45s", "pause between continuous ticks", "WB_KEEPER_BREATHER_MS"
-    )
-    keeper_timeout = Setting(LENGTH, "15m", "time limit of a tick", "WB_KEEPER_RUN_TIMEOUT_MS")
-    keeper_mode = Setting(
-        matching("plan or edit", "plan|edit"),
-        "plan",
-        "mode in the prompt of a tick, for its instructions",
-        "WB_KEEPER_MODE",
-    )
-    cluster_name = optional(ID, "name of this node; default: the host name")
-    cluster_labels = optional(LABELS, "labels of this node, matched by `:HOST:`")
-    cluster_runs = Setting(whole(1, 1024), 4, "maximum number of concurrent runs on this node")
-    cluster_lease = Setting(LENGTH, "15s", "time after which a silent node counts as lost")
-    cluster_patience = Setting(
-        LENGTH_OR_ZERO, "5m", "time for which runs continue while no node reaches the database"
-    )
-    cluster_branch = optional(ID, "branch that holds the plan; default: the current branch")
-    cluster_address = optional(
-        ADDRESS, "address at which other nodes reach this one; default: `listen`"
-    )
-    lifecycle_def = optional(PATH, "lifecycle of a single keeper", "WB_LIFECYCLE_DEF")
 
     root: str
     home: str  # where the `horae.toml` is of which guarded settings count
     trusted: Values  # those of them that are in force
     findings: tuple[Diagnostic, ...]  # what `horae.toml` says that no setting is
     secrets: dict[str, SecretSource]  # where the value of each is, by name
-    _given: dict[str, tuple[_WrittenValue, ...]]  # the strongest first, the default last
-    _values: dict[str, object]  # what the strongest of them says
+    given: dict[str, tuple[_WrittenValue, ...]]  # of each field the strongest first
 
-    def __init__(self, **fields: object) -> None:
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "_values", {})
-        for setting in SETTINGS:
-            if len(self._given[setting.name]) > 1:  # a default is read when it is used
-                self.value_of(setting)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{name}: settings are frozen")
+    data: Path = setting(PATH, ".horae", "directory for the files of Horae", "WB_DATA")
+    zone: str | None = setting(
+        ZONE, None, "time zone of org plans; default: the zone of this machine"
+    )
+    store: str | None = setting(
+        STORE, None, "database of the ledger; default: a file in `data`", is_secret=True
+    )
+    listen: ListenAddress = setting(
+        ADDRESS, "127.0.0.1:7117", "address on which the server listens"
+    )
+    server_remote: bool = setting(
+        SWITCH, False, "allow `listen` to be reachable from other machines"
+    )
+    server_names: tuple[str, ...] | None = setting(
+        NAMES, None, "accepted host names besides localhost"
+    )
+    server_url: str | None = setting(SITE, None, "public address of the page behind a proxy")
+    server_trusted_proxies: tuple[str, ...] | None = setting(
+        NETWORKS, None, "proxies whose `X-Forwarded-For` is trusted"
+    )
+    server_public: bool = setting(
+        SWITCH, False, "show the state of the agents and the newest commits without a login"
+    )
+    tenant: str = setting(
+        ID,
+        "local",
+        "directory in `WB_DATA` that is the plan root; has no effect in `horae.toml`",
+        "WB_TENANT",
+        is_of_engine=False,
+    )
+    gitops: bool = setting(
+        SWITCH,
+        False,
+        "pull before each tick of an agent; without an agent nothing is pulled",
+        "WB_GITOPS",
+    )
+    git_local: tuple[Path, ...] | None = setting(
+        PATHS, None, "local repositories that are allowed as origin"
+    )
+    plan_max_bytes: int = setting(SIZE, "16MiB", "maximum size of a plan")
+    plan_max_files: int = setting(
+        whole(1, 1_000_000), 20_000, "maximum number of plans in a plan root"
+    )
+    check_floor: timedelta = setting(
+        LENGTH, "1m", "`check` reports rules that fire more often", is_of_engine=False
+    )
+    run_timeout: timedelta = setting(LENGTH, "1h", "time limit of runs without `:TIMEOUT:`")
+    run_drain: timedelta = setting(
+        LENGTH_OR_ZERO, "30s", "time that runs get to finish when Horae stops"
+    )
+    run_memory: int | None = setting(MEMORY, None, "memory limit of a run, by cgroup")
+    run_processes: int | None = setting(
+        whole(1, 1_000_000), None, "limit of processes and threads of a run, by cgroup"
+    )
+    run_cpus: float | None = setting(CORES, None, "CPU limit of a run in cores, by cgroup")
+    watch_quiet: timedelta = setting(
+        LENGTH, "200ms", "time without changes before a plan is read again"
+    )
+    watch_poll: timedelta | None = setting(
+        LENGTH,
+        None,
+        "poll for changes at this interval instead of watching; in a cluster also the interval at"
+        " which the origin of the plan is fetched (default there: 15s)",
+    )
+    logs_keep: timedelta = setting(LENGTH, "30d", "time for which the output of runs is kept")
+    logs_most: int = setting(SIZE, "4GiB", "maximum size of the output that is kept")
+    logs_head: int = setting(
+        SIZE, "32MiB", "length of the beginning of a run's output that is kept"
+    )
+    logs_tail: int = setting(SIZE, "32MiB", "length of the end of a run's output that is kept")
+    alert_heartbeat: str | None = setting(
+        WEB,
+        None,
+        "URL to request regularly while Horae is healthy (dead man's switch)",
+        is_secret=True,
+    )
+    alert_every: timedelta = setting(LENGTH, "1m", "interval of the heartbeat")
+    gate_slots: int = setting(whole(1, 1024), 4, "maximum number of concurrent runs")
+    agent_command: tuple[str, ...] | None = setting(
+        COMMAND, None, "command that runs agents without a command of their own", is_hot=True
+    )
+    board_dir: str | None = setting(
+        BENEATH,
+        None,
+        "directory of the board; default: `board`, or `.batty/team_config/board` if only that"
+        " exists",
+    )
+    board_auto_dispatch: bool = setting(
+        SWITCH, True, "assign tasks in `todo` or `backlog` to free members of the crew"
+    )
+    crew_def: Path | None = setting(
+        PATH, None, "manifest of the crew; takes precedence over a keeper", "WB_CREW_DEF"
+    )
+    crew_max_concurrent: int = setting(
+        whole(1, 1024), 2, "concurrent runs of the crew", "WB_CREW_MAX_CONCURRENT"
+    )
+    crew_stagger: timedelta = setting(
+        LENGTH_OR_ZERO, "30s", "delay between members at start", "WB_CREW_STAGGER_MS"
+    )
+    keeper_def: Path | None = setting(PATH, None, "agent file of a single keeper", "WB_KEEPER_DEF")
+    keeper_interval: timedelta = setting(
+        LENGTH, "1h", "time from the end of a tick to the next", "WB_KEEPER_INTERVAL_MS"
+    )
+    keeper_continuous: bool = setting(
+        SWITCH, False, "tick without an interval", "WB_KEEPER_CONTINUOUS"
+    )
+    keeper_breather: timedelta = setting(
+        LENGTH, "45s", "pause between continuous ticks", "WB_KEEPER_BREATHER_MS"
+    )
+    keeper_timeout: timedelta = setting(
+        LENGTH, "15m", "time limit of a tick", "WB_KEEPER_RUN_TIMEOUT_MS"
+    )
+    keeper_mode: str = setting(
+        matching("plan or edit", "plan|edit"),
+        "plan",
+        "mode in the prompt of a tick, for its instructions",
+        "WB_KEEPER_MODE",
+    )
+    cluster_name: str | None = setting(ID, None, "name of this node; default: the host name")
+    cluster_labels: tuple[str, ...] | None = setting(
+        LABELS, None, "labels of this node, matched by `:HOST:`"
+    )
+    cluster_runs: int = setting(whole(1, 1024), 4, "maximum number of concurrent runs on this node")
+    cluster_lease: timedelta = setting(
+        LENGTH, "15s", "time after which a silent node counts as lost"
+    )
+    cluster_patience: timedelta = setting(
+        LENGTH_OR_ZERO, "5m", "time for which runs continue while no node reaches the database"
+    )
+    cluster_branch: str | None = setting(
+        ID, None, "branch that holds the plan; default: the current branch"
+    )
+    cluster_address: ListenAddress | None = setting(
+        ADDRESS, None, "address at which other nodes reach this one; default: `listen`"
+    )
+    lifecycle_def: Path | None = setting(
+        PATH, None, "lifecycle of a single keeper", "WB_LIFECYCLE_DEF"
+    )
 
     def __repr__(self) -> str:
         rows = ", ".join(f"{row.name}={row.value!r}" for row in self.origins())
@@ -457,52 +503,49 @@ class Config:
         host = os.uname().nodename.partition(".")[0] or "node"
         return "" if self.store is None else self.cluster_name or host
 
-    def value_of(self, setting: Setting[T]) -> T:
-        if setting.name not in self._values:
-            self._values[setting.name] = _value(setting, self._given[setting.name][0])
-        return cast("T", self._values[setting.name])
-
     def accept(self, written: Values) -> None:
         file = _File(f"{self.home}/{FILE}", {way: json.loads(v) for way, v in written.items()}, {})
         secrets = dict(_secrets(file, self.home, os.environ.get("HOME", "")))
-        for setting in HOT:
-            *others, default = self._given[setting.name]
+        for each in filter(lambda each: each.is_hot, SETTINGS):
+            *others, default = self.given[each.field]
             kept = [one for one in others if one.origin.startswith(_STRONGER)]
-            if setting.path in file.values:
-                kept.append(_WrittenValue(file.values[setting.path], file.name, base=self.root))
+            if each.path in file.values:
+                kept.append(_WrittenValue(file.values[each.path], file.name, base=self.root))
             found = (*kept, default)
-            value = _value(setting, found[0])  # raises an error before anything has changed
-            self._given[setting.name], self._values[setting.name] = found, value
-        object.__setattr__(self, "trusted", written)
+            # An error is raised before anything has changed.
+            force_setattr(self, each.field, each.value(found[0]))
+            self.given[each.field] = found
+        force_setattr(self, "trusted", written)
         self.secrets.clear()  # others have it, too
         self.secrets.update(secrets)
 
     def outdated(self, written: Config) -> Iterator[OutdatedSetting]:
         """Yield what a file sets otherwise by now, of what an engine reads at its start."""
-        for setting in SETTINGS:
-            if setting in _NOT_OF_ENGINE or self.value_of(setting) == written.value_of(setting):
-                continue
-            own, new = self._given[setting.name][0], written._given[setting.name][0]
-            if not own.origin.startswith(_STRONGER) and not new.origin.startswith(_STRONGER):
-                yield OutdatedSetting(setting.name, setting.shown(own.told))
+        for each in SETTINGS:
+            own, new = self.given[each.field][0], written.given[each.field][0]
+            is_changed = getattr(self, each.field) != getattr(written, each.field)
+            is_of_file = not (own.origin.startswith(_STRONGER) or new.origin.startswith(_STRONGER))
+            if each.is_of_engine and is_changed and is_of_file:
+                yield OutdatedSetting(each.name, each.shown(own.told))
 
     def origins(self) -> tuple[SettingOrigin, ...]:
         rows = []
-        for setting in SETTINGS:
-            best, *rest = self._given[setting.name]
-            hidden = tuple(Overridden(one.origin, setting.shown(one.told)) for one in rest)
-            value = setting.shown(best.told)
-            rows.append(SettingOrigin(setting.name, value, best.origin, hidden))
-        for name, each in sorted(self.secrets.items()):
-            rows.append(SettingOrigin(f"{SECRETS}.{name}", str(each), each.origin, ()))
+        for each in SETTINGS:
+            best, *rest = (
+                Overridden(one.origin, each.shown(one.told)) for one in self.given[each.field]
+            )
+            rows.append(SettingOrigin(each.name, best.value, best.origin, tuple(rest)))
+        for name, source in sorted(self.secrets.items()):
+            rows.append(SettingOrigin(f"{SECRETS}.{name}", str(source), source.origin, ()))
         return tuple(rows)
 
 
-SETTINGS: Final[tuple[Setting[Any], ...]] = tuple(
-    row for row in vars(Config).values() if isinstance(row, Setting)
+# Only the declared ones have a default, and they stand last.
+_DECLARED: Final[tuple[Setting, ...]] = Config.__struct_defaults__
+SETTINGS: Final = tuple(
+    each._replace(field=field)
+    for each, field in zip(_DECLARED, Config.__struct_fields__[-len(_DECLARED) :], strict=True)
 )
-HOT: Final = (Config.agent_command,)  # guarded ones that a running engine reads again
-_NOT_OF_ENGINE: Final = (Config.check_floor, Config.tenant)
 _STRONGER: Final = ("flag ", "environment ")  # how an origin begins that a file does not change
 
 
@@ -516,25 +559,6 @@ class _WrittenValue(NamedTuple):
     @property
     def told(self) -> object:
         return f"{self.raw}ms" if self.is_milliseconds else self.raw
-
-
-def _value(setting: Setting[T], given: _WrittenValue) -> T:
-    if given.raw is None:
-        return cast("T", None)  # only an optional setting has no default
-    kind: SettingKind[Any] = MILLISECONDS if given.is_milliseconds else setting.kind
-    try:
-        raw = f"{_number(given.raw)}ms" if given.is_milliseconds else given.raw
-        value: Any = setting.kind.read(raw)
-        if kind is PATH:
-            value = _placed(value, given)
-        elif kind is PATHS:
-            value = tuple(_placed(each, given) for each in value)
-        return cast("T", value)
-    except ValueError as error:
-        like = f" such as {kind.example}" if kind.example else ""
-        reason = f"is not {kind.words}{f'; {error}' if str(error) else like}"
-        shown = setting.shown(given.raw)
-        raise SettingError(given.origin, reason, setting=setting.name, value=shown) from None
 
 
 def _placed(path: Path, given: _WrittenValue) -> Path:
@@ -562,7 +586,7 @@ def load(
     """
     variables = os.environ if environ is None else environ
     options = flags or {}
-    if unknown := options.keys() - {setting.name for setting in SETTINGS}:
+    if unknown := options.keys() - {each.name for each in SETTINGS}:
         raise KeyError(f"no such setting: {', '.join(sorted(unknown))}")
     base = os.fspath(root)
     file = _read_file(base) if with_file else _File(f"{base}/{FILE}", {}, {})
@@ -571,27 +595,28 @@ def load(
     file = file.with_guarded(trusted, os.path.normpath(f"{source}/{FILE}") + " as last trusted")
     home = variables.get("HOME", "")
     given: dict[str, tuple[_WrittenValue, ...]] = {}
-    for setting in SETTINGS:
+    for each in SETTINGS:
         found = []
-        if options.get(setting.name) is not None:
-            found.append(_WrittenValue(options[setting.name], f"flag {setting.flag}"))
-        for name in filter(variables.get, setting.variables):
+        if options.get(each.name) is not None:
+            found.append(_WrittenValue(options[each.name], f"flag {each.flag}"))
+        for name in filter(variables.get, each.variables):
             written = _WrittenValue(variables[name], f"environment {name}")
             found.append(written._replace(is_milliseconds=name.endswith("_MS")))
-        if setting.path in file.values:
-            raw = file.values[setting.path]
-            found.append(_WrittenValue(raw, file.origin(setting.path), base=base))
-        found.append(_WrittenValue(setting.default, "default", base=base))
+        if each.path in file.values:
+            raw = file.values[each.path]
+            found.append(_WrittenValue(raw, file.origin(each.path), base=base))
+        found.append(_WrittenValue(each.default, "default", base=base))
         # A run in a clone of the plan is told these paths, and must find the same places.
-        top = os.path.abspath(base) if setting.kind is PATHS else None
-        given[setting.name] = tuple(one._replace(home=home, base=top or one.base) for one in found)
+        top = os.path.abspath(base) if each.kind is PATHS else None
+        given[each.field] = tuple(one._replace(home=home, base=top or one.base) for one in found)
     return Config(
         root=base,
         home=source,
         trusted=trusted,
         findings=tuple(_unknown(file)),
         secrets=dict(_secrets(file, source, home)),
-        _given=given,
+        given=given,
+        **{each.field: each.value(given[each.field][0]) for each in SETTINGS},
     )
 
 
@@ -624,9 +649,14 @@ class Untrusted(NamedTuple):
 
         return sha256(repr(sorted(self.written.items())).encode()).hexdigest()
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> WaitingSettings:
         waiting = [{**each._asdict(), "commit": each.commit or None} for each in self.waiting]
         return {"digest": self.digest, "waiting": waiting}
+
+
+class WaitingSettings(TypedDict):
+    digest: str
+    waiting: list[dict[str, Any]]
 
 
 def untrusted(config: Config) -> Untrusted:
@@ -649,12 +679,12 @@ def _shown_at(way: Way, text: str | None) -> object:
     if text is None:
         return None
     raw = json.loads(text)
-    for setting in SETTINGS:
-        if setting.path == way:
-            return setting.shown(raw)
+    for each in SETTINGS:
+        if each.path == way:
+            return each.shown(raw)
     if way[0] != SECRETS:
         return _plain(raw)
-    from horae.core.secret import parse_source
+    from horae.core.secret import parse_source  # most roots have none
 
     try:
         parse_source(raw if isinstance(raw, str) else "")
@@ -709,7 +739,8 @@ def _read_file(root: str) -> _File:
     except PlanMissingError:
         return _File(name, {}, {})
     except PlanFileError as error:
-        raise SettingError(name, error.reason) from None
+        place = name if error.line is None else f"{name}:{error.line}:{error.column}"
+        raise SettingError(place, error.reason) from None
     import tomllib
 
     text = text.removeprefix("\ufeff")
@@ -732,7 +763,7 @@ def _read_file(root: str) -> _File:
             if before and before[-1] in before[:-1]:
                 raise SettingError(where, f"{'.'.join(before[-1])} is set twice") from None
         raise SettingError(where, f"{problem}; write a setting as in gate.slots = 4") from None
-    sections = {(SECRETS,), *(setting.path[:-1] for setting in SETTINGS)}
+    sections = {(SECRETS,), *(each.path[:-1] for each in SETTINGS)}
     leaves = {
         way: value for way, value in leaves_of(tables).items() if value != {} or way not in sections
     }
@@ -776,7 +807,7 @@ def _statements(text: str) -> Iterator[tuple[Way, int]]:
 
 
 def _unknown(file: _File) -> Iterator[Diagnostic]:
-    known = {setting.path for setting in SETTINGS}
+    known = {each.path for each in SETTINGS}
     strange = [path for path in file.values if path not in known and path[0] != SECRETS]
     for count, (line, path) in enumerate(sorted((file.line(path) or 1, path) for path in strange)):
         name = ".".join(path)
@@ -797,7 +828,7 @@ def meant_setting(name: str) -> str | None:
     """
     from difflib import get_close_matches
 
-    names = [setting.name for setting in SETTINGS]
+    names = [each.name for each in SETTINGS]
     near = get_close_matches(name.lower(), names, n=1, cutoff=0.75)
     inner = [full for full in names if full.endswith(f".{name.lower()}")]
     return next(iter([*near, *(inner if len(inner) == 1 else [])]), None)
@@ -837,8 +868,6 @@ def _secrets(file: _File, root: str, home: str) -> Iterator[tuple[str, SecretSou
 def secrets_of(
     config: Config, *, may_call: bool = True, environ: Mapping[str, str] | None = None
 ) -> NamedSecrets:
-    from pathlib import Path
-
     from horae.process.secrets import NamedSecrets
     from horae.store import vault
 
@@ -861,8 +890,6 @@ def known_names(config: Config) -> dict[str, str]:
 
 
 def state_directory() -> Path:
-    from pathlib import Path
-
     base = os.environ.get("XDG_STATE_HOME", "")
     home = Path(base) if base.startswith("/") else Path.home() / ".local" / "state"
     return home / "horae"

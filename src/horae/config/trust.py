@@ -6,9 +6,19 @@ import asyncio
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from horae.config import HOT, SECRETS, Config, SettingError, Untrusted, confirm, load, untrusted
+from horae.config import (
+    SECRETS,
+    SETTINGS,
+    Config,
+    SettingError,
+    Untrusted,
+    WaitingSettings,
+    confirm,
+    load,
+    untrusted,
+)
 from horae.core.actor import actor_words, current_actor
 from horae.core.guarded import FILE, after_pull, before_pull
 from horae.errors import Exit, HoraeError
@@ -30,6 +40,11 @@ class TrustError(HoraeError, code="settings_trust", exit_code=Exit.UNAUTHORISED)
         super().__init__(f"{actor_words(actor)} cannot confirm settings; only a user can")
 
 
+class TrustReport(WaitingSettings):
+    after_restart: list[str]
+    until_restart: bool
+
+
 @dataclass(eq=False)
 class EngineSettings:
     """What counts of the `horae.toml` of a running engine; `notes` say what does not yet."""
@@ -42,10 +57,10 @@ class EngineSettings:
     notes: tuple[str, ...] = ()
     _edited: dict[str, timedelta] = field(default_factory=dict)  # since when, if in no commit
 
-    async def look(self) -> dict[str, Any]:
+    async def look(self) -> WaitingSettings:
         return (await asyncio.to_thread(untrusted, self.config)).data()
 
-    async def trust(self, digest: str) -> dict[str, Any]:
+    async def trust(self, digest: str) -> TrustReport:
         actor = current_actor()
         if actor.startswith("agent:"):
             raise TrustError(actor)
@@ -53,7 +68,7 @@ class EngineSettings:
         await self.refresh()
         self.changed()
         names = [each.name for each in found.waiting]
-        hot = (*(setting.name for setting in HOT), f"{SECRETS}.")
+        hot = (*(each.name for each in SETTINGS if each.is_hot), f"{SECRETS}.")
         facts = {"settings": names, "commits": [*filter(None, (e.commit for e in found.waiting))]}
         if names:
             now = self.clock.now()

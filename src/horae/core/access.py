@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Final, Protocol
 
-from horae.core.explain import json_fields
-from horae.core.scope import OPERATOR, Scope, scope_words
+from msgspec import Struct
+
+from horae.core.scope import OPERATOR, Scope
+from horae.core.views import Time
 from horae.errors import Exit, HoraeError
 
 if TYPE_CHECKING:
@@ -44,17 +46,13 @@ class NoTokenError(HoraeError, code="no_token", exit_code=Exit.NOT_FOUND):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(Struct, frozen=True):
     """A named token; of its text the ledger has only a digest."""
 
     name: str
-    scopes: frozenset[Scope]
-    created_at: datetime
-    used_at: datetime | None = None
-
-    def data(self) -> dict[str, object]:
-        return _data(self)
+    scopes: tuple[Scope, ...]
+    created_at: Time
+    used_at: Time | None = None
 
 
 class Tokens(Protocol):
@@ -71,25 +69,16 @@ class NoSessionError(HoraeError, code="session_not_found", exit_code=Exit.NOT_FO
         super().__init__(f"there is no session {session!r}; `horae token sessions` lists them")
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(Struct, frozen=True):
     """A browser that is logged in; of its cookie the ledger has only a digest."""
 
     id: str  # how that digest begins
     token: str  # the name of the token that it was begun with
-    scopes: frozenset[Scope]
-    created_at: datetime
-    used_at: datetime
-    expires_at: datetime
+    scopes: tuple[Scope, ...]
+    created_at: Time
+    used_at: Time
+    expires_at: Time
     agent: str  # what the browser calls itself
-
-    def data(self) -> dict[str, object]:
-        return _data(self)
-
-
-def _data(each: Token | Session) -> dict[str, object]:
-    names = " ".join(field.name for field in fields(each))
-    return {**json_fields(each, names), "scopes": scope_words(each.scopes)}
 
 
 class Sessions(Protocol):
@@ -126,9 +115,16 @@ class RunTokens:
     def begin(self, run: int, *, actor: str, scopes: Iterable[str]) -> str:
         self.end(run)
         token = f"run_{token_urlsafe(32)}"
-        self.runs[run] = digest = _token_digest(token)
-        self._tokens[digest] = RunToken(actor, frozenset(map(Scope, scopes)))
+        self.adopt(run, _token_digest(token), actor=actor, scopes=scopes)
         return token
+
+    def adopt(self, run: int, digest: str, *, actor: str, scopes: Iterable[str]) -> None:
+        self.runs[run] = digest
+        self._tokens[digest] = RunToken(actor, frozenset(map(Scope, scopes)))
+
+    def of_run(self, run: int) -> tuple[str, RunToken] | None:
+        digest = self.runs.get(run)
+        return None if digest is None else (digest, self._tokens[digest])
 
     def find(self, token: str) -> RunToken | None:
         return self._tokens.get(_token_digest(token))

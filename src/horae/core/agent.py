@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from horae.core.command import CommandError, Unready, call_of
@@ -20,7 +21,7 @@ from horae.org.plan import Diagnostic, Plan, Severity, is_id
 from horae.timing.duration import DurationError, parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from datetime import timedelta
 
     from horae.core.entry import Origin
@@ -71,10 +72,6 @@ class Agent:
     variables: tuple[str, ...] = ()  # those of ours that it asks for
     environment: Mapping[str, str] = field(default_factory=dict)
     remedy: str | None = None  # how to name its command, if not with :COMMAND: at its origin
-
-    @property
-    def runner(self) -> RunnerKind:
-        return self.definition.runner or RunnerKind.COMMAND
 
     @property
     def policy(self) -> ToolPolicy:
@@ -164,6 +161,16 @@ def check_agent(text: str, file: str = "-") -> list[Diagnostic]:
     except AgentError as error:
         return [error.found()]
     return list(heading.oddities(_KEYS))
+
+
+def agent_sections(plan: Plan) -> Iterator[tuple[int, str]]:
+    """Yield the line of each agent definition in a plan, and its text, whose lines keep it."""
+    places, headlines = plan.places(), plan.headlines
+    tagged = [at for at, headline in enumerate(headlines) if "agent" in headline.tags]
+    for start, end in pairwise([*tagged, len(headlines)]):
+        line = places[start].line
+        # The lines above stand there empty, so that what is odd is said with its line.
+        yield line, "\n" * (line - 1) + "".join(each.text for each in headlines[start:end])
 
 
 def _defined(plan: Plan, file: str) -> tuple[int, Heading]:

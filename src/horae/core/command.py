@@ -46,7 +46,7 @@ class CommandError(ScheduleError, code="command"):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CommandCall:
     """A program with its arguments, or an address; its variables are NAME or `NAME=${SECRET}`."""
 
     argv: tuple[str, ...] = ()
@@ -56,31 +56,31 @@ class Call:
 
 class Unready(NamedTuple):
     reason: str
-    fix: str
+    fix: str  # empty if the reason says it
     code: ReasonCode = ReasonCode.NOT_READY
 
     def __str__(self) -> str:
-        return f"{self.reason}; {self.fix}"
+        return f"{self.reason}; {self.fix}" if self.fix else self.reason
 
     def why(self) -> Reason:
         return Reason(self.code, str(self))
 
 
-def call_of(props: Mapping[str, str]) -> Call | None:
+def call_of(props: Mapping[str, str]) -> CommandCall | None:
     """Return what a headline's properties call; None is nothing.
 
     >>> call_of({"COMMAND": "backup --to '/mnt/my disk'", "ENV": "AWS_PROFILE"})
-    Call(argv=('backup', '--to', '/mnt/my disk'), address='', variables=('AWS_PROFILE',))
+    CommandCall(argv=('backup', '--to', '/mnt/my disk'), address='', variables=('AWS_PROFILE',))
     """
     if "COMMAND" in props:
-        return Call(_words(props["COMMAND"]), "", _variables(props.get("ENV", "")))
+        return CommandCall(_words(props["COMMAND"]), "", _variables(props.get("ENV", "")))
     if "POST" in props:
-        return Call((), _address(props["POST"]))
+        return CommandCall((), _address(props["POST"]))
     return None
 
 
 @lru_cache(maxsize=4096)  # an occurrence mostly runs the same text as the one before
-def call_in(text: str) -> Call | None:
+def call_in(text: str) -> CommandCall | None:
     headlines = read(text).headlines
     return call_of(headlines[0].props) if headlines else None
 

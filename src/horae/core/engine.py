@@ -45,7 +45,7 @@ SETTLED: Final = 100  # final receipts that are followed up together
 SETTLING: Final = timedelta(seconds=1)  # of a turn for that, before others have theirs
 STALL: Final = timedelta(seconds=30)  # without a start, though something could
 _ALL: Final = 1 << 30
-STOPPED: Final = Reason(ReasonCode.ENGINE_STOPPED, "horae was stopped")
+STOPPED: Final = Reason(ReasonCode.ENGINE_STOPPED, "the engine was stopped")
 
 
 class Approvals(Protocol):
@@ -75,6 +75,7 @@ class Engine:
         revise: Revise | None = None,
         launch: Callable[[Gate, Left], Launch] | None = None,
         home: str = "",
+        adopted: dict[int, ports.Held | Reason] | None = None,
     ) -> None:
         self._clock = clock
         self._approvals = approvals
@@ -114,6 +115,7 @@ class Engine:
                 left=self._leave,
                 following=self._next,
                 term=term,
+                adopted={} if adopted is None else adopted,
                 settled={each.name for each in sources if each.settle is None},
             )
             if launch is None
@@ -143,6 +145,8 @@ class Engine:
             self._epoch = now - self._clock.elapsed()
             await self._ledger.set_back(now=now, term=self._term)
             await self.launch.look_back()
+            for filed in self.launch.going:
+                self.gate.adopt(filed, now=now)
             reason = Reason(ReasonCode.ENGINE_RESTARTED, "the engine was restarted")
             await self._ask_again(now, reason)
         await self.read_all()
@@ -177,7 +181,7 @@ class Engine:
             now = self._clock.now()
             try:
                 wake_at = await self._keep_up(now)
-            except (ports.LedgerBusyError, ports.LedgerWriteError) as error:
+            except ports.LedgerUnavailableError as error:
                 self.trouble, self._has_news = error, True
                 log.debug("the ledger cannot be used, trying again in %s: %s", AGAIN, error)
                 return self._clock.now() + AGAIN  # to wait for another process took its time
@@ -296,6 +300,15 @@ class Engine:
         self._is_admitting = False
         await self.launch.stop(within=within, reason=reason)
 
+    async def wait_for_others(
+        self, can_leave: Callable[[ports.Run, ports.Held], bool], *, within: timedelta
+    ) -> None:
+        """Start nothing more, and return when each run that is left can be handed over."""
+        self._is_admitting = False
+        words = "the engine was restarted, and a run of this kind cannot continue"
+        reason = Reason(ReasonCode.ENGINE_RESTARTED, words)
+        await self.launch.wait_for_others(can_leave, within=within, reason=reason)
+
     async def _revision(self, name: str, scan: Scan) -> Revision | None:
         """Return the commit of what was read; asked afterwards, as files may change meanwhile."""
         if self.commit is not None:
@@ -400,7 +413,8 @@ class Engine:
                 behind = await self._behind(each) if each.is_busy else None
                 decision = decide(each.entry, now=now, is_busy=each.is_busy, behind=behind)
                 steps.append(ports.EntryStep(each.entry, decision))
-            filed = await self._ledger.decide(steps, now=now, term=self._term)
+            let_in = partial(self._let_in_new, now)
+            filed = await self.launch.decide(steps, now=now, let_in=let_in)
             log.debug("decided: %d entries due, %d receipts", len(due), len(filed))
             admitted = await self._admitted([e for e in filed if e.status is Status.WAITING])
             self._offer(admitted)
@@ -418,6 +432,13 @@ class Engine:
         planned = [each for each in page.receipts if states.is_planned(each.receipt.key)]
         # The longest known one is the one that is waited for.
         return behind_words(planned[-1].status, planned[-1].receipt.reason) if planned else None
+
+    def _let_in_new(self, now: datetime, filed: Iterable[Filed]) -> Sequence[Filed]:
+        """Let in what may start, also of receipts that were just filed and need no approval."""
+        asks = None if self._approvals is None else self._approvals.source
+        waiting = (each for each in filed if each.status is Status.WAITING)
+        self._offer(each for each in waiting if each.source != asks)
+        return self._let_in(now) if self._is_admitting else ()
 
     def _start_all(self, now: datetime) -> None:
         if self._is_admitting and (admitted := self._let_in(now)):
@@ -544,7 +565,7 @@ class Engine:
         while reader.is_wanted:
             try:
                 await self.rescan(name)
-            except (ports.LedgerBusyError, ports.LedgerWriteError) as error:
+            except ports.LedgerUnavailableError as error:
                 log.debug("scanning %s failed: %s", name, error, extra=extra)
                 self.trouble = error
                 reader.look_at = self._clock.now() + AGAIN

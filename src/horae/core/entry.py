@@ -15,19 +15,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, get_type_hints
 
 from msgspec import Struct, field
-from msgspec.structs import fields
+from msgspec.structs import fields, replace as struct_replace
 
 from horae.core.scope import API_FIX, api_scopes
 from horae.errors import HoraeError, ScheduleError
 from horae.org.timestamp import parse_timestamp
 from horae.timing.cron import Cron
 from horae.timing.duration import format_duration, parse_duration
-from horae.timing.repeater import Repeater, parse_at
+from horae.timing.repeater import Repeater, parse_at, stamp_text
 from horae.timing.rfc3339 import format_rfc3339, parse_rfc3339
-from horae.timing.zone import instant, zone
+from horae.timing.zone import instant, local, zone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from horae.timing.phrases import Compiled
 
 
 COMMENTED: Final = " is commented out"
@@ -311,6 +313,44 @@ def cron_rule(text: str, *, zone_name: str) -> CronRule:
         reason = f"has {len(parts)} expressions; the limit is {_MOST_EXPRESSIONS}"
         raise PolicyError("SCHEDULE", text, reason=reason)
     return CronRule(tuple(Cron(part.strip(), zone=zone_name) for part in parts))
+
+
+def phrase_cron(text: str) -> str:
+    """Return the cron expressions that a phrase means."""
+    from horae.timing.phrases import PhraseError, compile_phrase
+
+    compiled = compile_phrase(text)
+    if compiled.anchor is not None:
+        reason = "is counted from a date, which cron cannot express; name days of the week or month"
+        raise PhraseError(text, reason=reason, width=len(text))
+    return str(compiled)
+
+
+def schedule_rule(text: str, *, zone_name: str, start: datetime | None = None) -> Rule:
+    """Return the rule of a :SCHEDULE: in cron or in words; what is counted begins after *start*.
+
+    Without a start it is counted from 1 January 2001, so that it is the same on every machine.
+    """
+    from horae.timing.phrases import compile_phrase, is_phrase
+
+    if not is_phrase(text):
+        return cron_rule(text, zone_name=zone_name)
+    return compiled_rule(compile_phrase(text), zone_name=zone_name, now=start)[0]
+
+
+def compiled_rule(compiled: Compiled, *, zone_name: str, now: datetime | None) -> tuple[Rule, str]:
+    """Return the rule of a phrase, and how it is written; what has no date begins after *now*."""
+    anchor, repeater = compiled.anchor, compiled.repeater
+    if anchor is None:
+        text = "; ".join(compiled.crons)
+        return cron_rule(text, zone_name=zone_name), text
+    place = zone(zone_name)
+    if repeater is None:
+        return OnceRule(instant(anchor, place)), str(compiled)
+    if compiled.floats and now is not None:
+        first = struct_replace(repeater, count=1).after(anchor, now, zone=place)
+        anchor = anchor if first is None else local(first, place)
+    return RepeaterRule(anchor, repeater), stamp_text(anchor, repeater)
 
 
 class RepeaterRule(_TaggedRule, frozen=True, tag="repeater"):

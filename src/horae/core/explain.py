@@ -108,24 +108,6 @@ class WhyAnswer:
     is_moment: bool = True  # False: there is none in the time that was asked about
     way: str = ""  # what starts a run, unless something keeps the entry from running
 
-    def data(self, zone_name: str) -> dict[str, object]:
-        said: dict[str, object] = {
-            "at": stamp(self.at, zone_name),
-            "said": self.said,
-            "moment": self.is_moment,
-            "estimate": self.is_estimate,
-            "receipt": None,
-        }
-        if self.filed is None:
-            return said
-        return {
-            **said,
-            **receipt_data(self.filed, zone_name),
-            "digest": self.filed.digest,
-            "policy": filed_policy_words(self.filed, zone_name=zone_name),
-            "runs": [run_data(run, zone_name) for run in self.runs],
-        }
-
 
 def answers(
     found: Listed,
@@ -182,11 +164,19 @@ def approval_way(filed: Filed) -> str:
     return f"{approve}, or reject it with `horae approval reject {filed.number}`"
 
 
+def gone_words(found: Listed) -> str:
+    assert found.gone_at is not None, "it is gone"
+    at = moment_text(found.gone_at, _zone_of(found))
+    if isinstance(found.item, Entry) and found.item.work is rules.Work.DISPATCH:
+        return f"the task was closed or removed at {at}"
+    return f"the entry was removed at {at}"
+
+
 def unkept(found: Listed, moment: Moment, *, now: datetime) -> str:
     place = _zone_of(found)
     at = moment.at
     if found.gone_at is not None and at > found.gone_at:
-        return f"the entry was removed at {moment_text(found.gone_at, place)}"
+        return gone_words(found)
     if at > now:
         return _future(found, moment, now=now)
     if found.pause is not None and at > found.pause.at:
@@ -248,7 +238,7 @@ def nothing_comes(found: Listed, *, unassigned: str = "") -> WhyAnswer:
 def _why_nothing_comes(found: Listed) -> str:
     place, item = _zone_of(found), found.item
     if found.gone_at is not None:
-        return f"nothing scheduled: the entry was removed at {moment_text(found.gone_at, place)}"
+        return f"nothing scheduled: {gone_words(found)}"
     if not isinstance(item, Entry):
         return "nothing scheduled: the entry is not armed"
     match item.rule:
@@ -290,7 +280,7 @@ def _no_moment(found: Listed, window: Window, has_receipts: bool) -> str:
     if not isinstance(found.item, Entry):
         return f"the entry is not armed: {found.item.reason}"
     if found.gone_at is not None:
-        return f"the entry was removed at {moment_text(found.gone_at, _zone_of(found))}"
+        return gone_words(found)
     if has_receipts:
         return "not a scheduled time of the current rule; receipts of an earlier rule span it"
     first, until = found.item.policy.from_at, found.item.policy.until
@@ -372,7 +362,8 @@ def run_words(run: Run, zone_name: str, *, is_over: bool = False) -> str:
     """Return a run in words; *is_over*: nobody has recorded its end yet."""
     since = moment_text(run.started_at, zone_name)
     where = f" on {run.member}" if run.member else ""
-    begun = f"attempt {run.attempt} (run {run.number}): started {since}{where}"
+    attempt = f"attempt {run.attempt} (run {run.number})"
+    begun = f"{attempt}: started {since}{where}"
     if run.ended_at is None and is_over:
         return f"{begun}; its end is not recorded yet"
     if run.ended_at is None:
@@ -380,68 +371,26 @@ def run_words(run: Run, zone_name: str, *, is_over: bool = False) -> str:
     if run.reason.code == ReasonCode.ENGINE_EXITED and run.outcome is not None:
         # When the run ended is not known: the next engine wrote the end.
         return f"{begun}, {run.outcome.value} ({run.reason})"
-    took = length_text(run.ended_at - run.started_at)
-    outcome = "not started" if run.outcome is None else run.outcome.value.replace("_", " ")
+    reason = f" ({run.reason})" if run.reason else ""
+    if run.outcome is None:
+        return f"{attempt}: not started at {since}{where}{reason}"
+    took, outcome = length_text(run.ended_at - run.started_at), run.outcome.value.replace("_", " ")
     code = "" if run.exit_code is None else f"exit code {run.exit_code}"
     if code and code in run.reason:
         return f"{begun}, {outcome} after {took}, {run.reason}"
     code = f", {code}" if code else ""
-    reason = f" ({run.reason})" if run.reason else ""
     return f"{begun}, {outcome} after {took}{code}{reason}"
-
-
-def receipt_data(filed: Filed, zone_name: str) -> dict[str, object]:
-    receipt = filed.receipt
-    about = "key status reason through_at count start_at"
-    return {
-        "receipt": filed.number,
-        **json_fields(receipt, about, zone_name),
-        "reason_code": receipt.reason.code or None,
-        "late_seconds": late(filed).total_seconds(),
-        **json_fields(filed.origin, "file line"),
-        **json_fields(filed, "decided_at ended_at commit actor", zone_name),
-        "note": receipt.note or None,
-        **({"node": filed.machine} if filed.machine else {}),  # in a cluster
-    }
-
-
-def run_data(run: Run, zone_name: str) -> dict[str, object]:
-    about = "attempt started_at ended_at outcome exit_code reason facts"
-    return {
-        "run": run.number,
-        **json_fields(run, about, zone_name),
-        "reason_code": run.reason.code or None,
-        "pid": None if run.process is None else run.process.pid,
-        **({"node": run.member} if run.member else {}),  # in a cluster
-    }
-
-
-def json_fields(each: object, names: str, zone_name: str = "UTC") -> dict[str, object]:
-    """Return some fields as JSON has them: times with the offset of a zone, choices as words.
-
-    >>> json_fields(Window(datetime(2026, 4, 1, tzinfo=UTC), datetime(2026, 4, 2)), "start")
-    {'start': '2026-04-01T00:00:00Z'}
-    """
-    found = {name: getattr(each, name) for name in names.split()}
-    for name, value in found.items():
-        match value:
-            case datetime():
-                found[name] = stamp(value, zone_name)
-            case StrEnum():
-                found[name] = value.value
-            case Mapping():
-                found[name] = dict(value)
-    return found
 
 
 # Whose words name the actor already; those of an older version have no code.
 _REQUESTS: Final = frozenset({ReasonCode.REQUESTED, ReasonCode.BACKFILL, ""})
 
 
-def requested_words(filed: Filed) -> str:
-    if filed.actor == ENGINE or filed.receipt.reason.code in _REQUESTS:
+def requested_words(actor: str, reason_code: str | None, note: str | None) -> str:
+    """Return who requested a receipt, unless its reason says so."""
+    if actor == ENGINE or (reason_code or "") in _REQUESTS:
         return ""
-    return by_words("requested", filed.receipt.note, actor=filed.actor)
+    return by_words("requested", note or "", actor=actor)
 
 
 def late(filed: Filed) -> timedelta:

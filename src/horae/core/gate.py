@@ -209,7 +209,10 @@ def adopt(state: GateState, ask: SlotRequest, *, machine: str, now: datetime) ->
     if any(each.ask.number == ask.number for each in state.holders):
         return state
     room = _Room(state.holders, Capacity())
-    room.take(ask, machine, now=now)
+    if any(each.ask.number == ask.parent for each in state.holders):
+        room.let_in(ask, now=now)  # in the slot of its parent
+    else:
+        room.take(ask, machine, now=now)
     return replace(withdraw(state, ask.number), holders=tuple(room.holders))
 
 
@@ -247,7 +250,7 @@ def admit(
     seen = passed = 0
     for waiting, lack in _judged(room, state.queue, now=now):
         ask = waiting.ask
-        if room.is_full and ask.parent is None:
+        if ask.parent is None and (room.is_full or not room.has_machine):
             break  # those who could ride stand before all others
         if leaving and (ask.parent is not None or not kept.isdisjoint(ask.needs)):
             break
@@ -294,7 +297,8 @@ class _Room:
         self._slots: set[int] = set()
         self._crew_slots: set[int] = set()
         self._taken: dict[Need, list[int]] = {}
-        self._machines: dict[int, str] = {}  # by slot
+        self._placed: set[int] = set()  # slots that are on a machine
+        self._held: Counter[str] = Counter()  # slots of each machine
         self._waits_for: dict[int, list[int]] = {}  # a run, and the runs it cannot end before
         self.first: SlotRequest | None = None
         self._free = 1  # no slot below is free
@@ -304,6 +308,14 @@ class _Room:
     @property
     def is_full(self) -> bool:
         return len(self._slots) >= self.capacity.slots
+
+    @property
+    def has_machine(self) -> bool:
+        """Whether a machine has room for anything, if there are several."""
+        machines = self.capacity.machines
+        return machines is None or any(
+            each.suits(()) and self._held[each.name] < each.slots for each in machines
+        )
 
     def lack(self, ask: SlotRequest) -> _Lack | None:
         if self._home(ask) is not None:
@@ -358,7 +370,7 @@ class _Room:
         fit = [each for each in self.capacity.machines if each.suits(ask.requires)]
         if not fit:
             return _Lack(Reason(ReasonCode.NO_NODE, no_machine(ask.requires)))
-        held = Counter(self._machines.values())
+        held = self._held
         free = [each for each in fit if held[each.name] < each.slots]
         free = [each for each in free if each.name == ask.prefers] or free
         if not free:
@@ -408,8 +420,9 @@ class _Room:
         self.holders.append(holding)
         self._homes[ask.number] = holding
         self._slots.add(holding.slot)
-        if holding.machine:
-            self._machines[holding.slot] = holding.machine
+        if holding.machine and holding.slot not in self._placed:
+            self._placed.add(holding.slot)
+            self._held[holding.machine] += 1
         if holding.kind is SlotKind.CREW:
             self._crew_slots.add(holding.slot)
         # Its entry, even if it may overlap: what was decided when it might not waits for it.
@@ -465,8 +478,9 @@ class Gate:
         due = []
         while self._later and self._later[0][0] <= now:
             _, number = heappop(self._later)
-            if number in self._known:
-                due.append(self._ask(self._known[number]))
+            filed = self._known.get(number)
+            if filed is not None and filed.receipt.start_at <= now:  # else it is another by now
+                due.append(self._ask(filed))
         turn = admit(offer(self._released(), due), self.capacity, now=now, over=over)
         self._state = turn.state
         for ask in turn.admitted if self.capacity.machines is not None else ():

@@ -11,13 +11,14 @@ from horae.org.world import every, worlds
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from horae.org.page import Heading
     from horae.org.plan import Headline, Plan
 
 AGENT: Final = "agent"  # the language of a block that an agent answers to
 _SHOWN: Final = 60
 
 
-def is_entry(headline: Headline) -> bool:
+def is_entry(headline: Headline | Heading) -> bool:
     if "workflow" in headline.tags:
         return True
     calls = "COMMAND" in headline.props or "POST" in headline.props

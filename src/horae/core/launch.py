@@ -12,7 +12,8 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypedDict, TypeVar
 
 from msgspec.structs import replace
 
@@ -22,8 +23,7 @@ from horae.core.command import call_in
 from horae.core.entry import Work
 from horae.core.ports import (
     Ended,
-    LedgerBusyError,
-    LedgerWriteError,
+    LedgerUnavailableError,
     RunEnd,
     RunError,
     RunOver,
@@ -36,8 +36,9 @@ from horae.errors import HoraeError, ScheduleError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 
-    from horae.core.ports import Clock, Held, Job, Ledger, Process, Run, Runner
+    from horae.core.ports import Clock, EntryStep, Held, Job, Ledger, Process, Run, Runner
 
+LetIn: TypeAlias = "Callable[[Sequence[Filed]], Sequence[Filed]]"
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -45,6 +46,7 @@ log = logging.getLogger(__name__)
 
 AGAIN: Final = timedelta(seconds=1)  # after a ledger that could not be written
 BATCH: Final = 500  # runs in one commit
+LOOK: Final = timedelta(milliseconds=50)  # between two looks at what cannot be handed over yet
 GIVE_UP: Final = timedelta(seconds=10)  # for an end that cannot be written while stopping
 _CALLS: Final = frozenset({Work.COMMAND, Work.POST})
 POISON: Final = 3  # engines that may die over one receipt before it is set aside
@@ -64,6 +66,8 @@ class Launch:
     left: Callable[[int, Filed | RunOver | None], None]
     following: Callable[[Collection[int]], Sequence[Filed]] = lambda _: ()
     term: int = 1
+    # Runs that an image of the engine before this one has handed over, or why one was ended.
+    adopted: dict[int, Held | Reason] = field(default_factory=dict)
     settled: Collection[str] = ()  # sources that have nothing to do when a run of theirs ends
     give_up_at: timedelta | None = None  # from when ends that cannot be written wait
     is_unsure: bool = False  # whether a start may be in the ledger that nobody knows of
@@ -79,9 +83,24 @@ class Launch:
     def receipts(self) -> tuple[int, ...]:
         return tuple(self._stories)
 
+    @property
+    def going(self) -> tuple[Filed, ...]:
+        """What runs here now; what has ended and is not recorded yet does not."""
+        return tuple(s.filed for s in self._stories.values() if s.run and not s.is_over)
+
     def __post_init__(self) -> None:
         self._running = WriteBatch(self._note_running, self.beside)
         self._ends = WriteBatch(self._end_all, self.beside)
+
+    async def decide(
+        self,
+        steps: Sequence[EntryStep],
+        *,
+        now: datetime,
+        let_in: LetIn,  # noqa: ARG002
+    ) -> Sequence[Filed]:
+        """Write decisions, and return what was filed; of that *let_in* lets in what may start."""
+        return await self.ledger.decide(steps, now=now, term=self.term)
 
     def start(self, receipts: Iterable[Filed], refused: Reason | None = None) -> None:
         """Make the runs of receipts; *refused* is why none ever can be, which is its end."""
@@ -124,19 +143,62 @@ class Launch:
         while self.is_unsure and self.give_up_at is not None:
             try:
                 await self.reconcile()
-            except (LedgerBusyError, LedgerWriteError) as error:
+            except LedgerUnavailableError as error:
                 log.warning("cannot find out which runs were started: %s", error)
             if self.clock.elapsed() >= self.give_up_at:
                 return  # the next start looks back
             if self.is_unsure:
                 await self.clock.wait(never, until=self.clock.now() + AGAIN)
 
+    async def wait_for_others(
+        self, can_leave: Callable[[Run, Held], bool], *, within: timedelta, reason: Reason
+    ) -> None:
+        """Return when each run that is left can be handed over; others are ended after a while."""
+        never, until = asyncio.Event(), self.clock.elapsed() + within
+
+        def stays(story: StartedRun) -> bool:
+            run, held = story.run, story.held
+            is_going = story.is_let_go and not story.is_over and story.cancelled is None
+            return not (is_going and run and held and can_leave(run, held))
+
+        while left := [story for story in self._stories.values() if stays(story)]:
+            if self.give_up_at is None and self.clock.elapsed() >= until:
+                self.give_up_at = self.clock.elapsed() + GIVE_UP
+                for story in left:
+                    self.cancel(story.filed.number, reason, outcome=Status.INTERRUPTED)
+            await self.clock.wait(never, until=self.clock.now() + LOOK)
+
+    def hand_over(self) -> list[int]:
+        """Forget all runs, which another image of the engine adopts; return their numbers."""
+        for story in self._stories.values():
+            story.is_over = True
+        return [run.number for run in self.runs.values()]
+
     async def look_back(self) -> None:
         for filed, run in await self.ledger.open_runs():
             found: Ended | Unreleased | None = Unreleased()
+            held = self.adopted.pop(run.number, None)
+            if held is not None and not isinstance(held, Reason):
+                self._adopt(filed, run, held)
+                continue
             if filed.status is Status.RUNNING:
                 found = await self.runner.look_back(filed, run)
-            await self._take_over(filed, run, found)
+            if held is not None:
+                known = found if isinstance(found, Ended) else Ended(Status.INTERRUPTED, held)
+                known = replace(known, outcome=Status.INTERRUPTED, reason=held)
+                await self._write_end(run, known)
+            else:
+                await self._take_over(filed, run, found)
+        for left in self.adopted.values():
+            if not isinstance(left, Reason):
+                left.cancel("the run is not in the ledger")
+        self.adopted.clear()
+
+    def _adopt(self, filed: Filed, run: Run, held: Held) -> None:
+        adopted = AdoptedRun(held, lambda: self.runner.look_back(filed, run))
+        story = StartedRun(filed, run, adopted, is_let_go=True)
+        self._stories[filed.number] = story
+        self.beside(self._tell(story, lambda: self._await_end(story, run, adopted)))
 
     async def reconcile(self) -> None:
         self.is_unsure = False  # first: what fails meanwhile has to be looked at again
@@ -166,16 +228,15 @@ class Launch:
                     self._leave(story, None)
                 else:
                     story.run = job.run
-                    self.beside(self._tell(story, job, refused))
+                    self.beside(self._tell(story, partial(self._carry, story, job, refused)))
 
-    async def _tell(self, story: StartedRun, job: Job, refused: Reason | None) -> None:
+    async def _tell(
+        self, story: StartedRun, part: Callable[[], Awaitable[Filed | RunOver | None]]
+    ) -> None:
         """Let a story go on beside the loop, and say when it is over, however it ends."""
         then: Filed | RunOver | None = None
         try:
-            if refused is None:
-                then = await self._carry(story, job)
-            else:
-                then = await self._write_end(job.run, Ended(Status.FAILED, refused))
+            then = await part()
             if isinstance(then, RunOver) and then.status is Status.WAITING:
                 then = await self.ledger.receipt(story.filed.number)
         except Exception as error:  # logged there
@@ -185,7 +246,7 @@ class Launch:
 
     def _note(self, error: Exception, story: StartedRun) -> None:
         number = story.filed.number
-        if isinstance(error, LedgerBusyError | LedgerWriteError):
+        if isinstance(error, LedgerUnavailableError):
             words = "the start of receipt %d cannot be recorded: %s"
             log.warning(words, number, error, extra=story.fields())
             self.is_unsure = True  # nothing was let go
@@ -200,8 +261,12 @@ class Launch:
         del self._stories[story.filed.number]
         self.left(story.filed.number, then)
 
-    async def _carry(self, story: StartedRun, job: Job) -> Filed | RunOver | None:
+    async def _carry(
+        self, story: StartedRun, job: Job, refused: Reason | None
+    ) -> Filed | RunOver | None:
         filed, run = story.filed, job.run
+        if refused is not None:
+            return await self._write_end(run, Ended(Status.FAILED, refused))
         try:
             story.held = await self._make(job)
         except ports.LauncherLostError as error:
@@ -221,6 +286,7 @@ class Launch:
             return None
         if story.cancelled is None:
             story.held.go()
+            story.is_let_go = True
         elif story.cancelled.outcome is Status.INTERRUPTED:
             words = f"{story.cancelled.reason} before the run started"
             reason = Reason(ReasonCode.STOPPED_BEFORE_START, words)
@@ -228,7 +294,10 @@ class Launch:
             return None  # it waits for the next engine
         else:
             story.held.cancel(story.cancelled.reason)
-        ended = await self._ended(story.held)
+        return await self._await_end(story, run, story.held)
+
+    async def _await_end(self, story: StartedRun, run: Run, held: Held) -> Filed | RunOver | None:
+        filed, ended = story.filed, await self._ended(held)
         if log.isEnabledFor(logging.DEBUG):
             words = "run %d of receipt %d ended: %s"
             log.debug(words, run.number, filed.number, ended.outcome, extra=story.fields())
@@ -301,7 +370,7 @@ class Launch:
                     # What was kept, though it was said not to be, may wait for its next try.
                     return [await self.ledger.receipt(run.receipt) for run, _ in ends]
                 return over
-            except (LedgerBusyError, LedgerWriteError) as error:
+            except LedgerUnavailableError as error:
                 for run, _ in ends if not is_again else ():
                     words = "the end of run %d of receipt %d cannot be recorded yet: %s"
                     extra = {"receipt": run.receipt, "run": run.number}
@@ -395,8 +464,31 @@ class StartedRun:
     held: Held | None = None
     cancelled: Ended | None = None
     actor: str = ENGINE  # who cancelled it
+    is_let_go: bool = False
     is_over: bool = False
 
     def fields(self) -> dict[str, object]:
         run = {} if self.run is None else {"run": self.run.number}
         return {"entry": self.filed.entry, "receipt": self.filed.number, **run}
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedRun:
+    """A run that an image of the engine before this one started; its runner knows what it did."""
+
+    held: Held
+    look_back: Callable[[], Awaitable[Ended | Unreleased | None]]
+
+    @property
+    def process(self) -> Process:
+        return self.held.process
+
+    def go(self) -> None: ...
+
+    def cancel(self, reason: str) -> None:
+        self.held.cancel(reason)
+
+    async def ended(self) -> Ended:
+        ended = await self.held.ended()
+        found = await self.look_back()
+        return found if isinstance(found, Ended) else ended

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar, overload
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, T
 from msgspec import Struct, field
 
 from horae.core.actor import ENGINE
-from horae.core.command import Call, Unready
+from horae.core.command import CommandCall, Unready
 from horae.core.decide import Decision
 from horae.core.entry import Entry, Occasion, Pause, Unarmed
 from horae.core.identity import Mark
@@ -49,11 +50,15 @@ class LedgerError(HoraeError, code="ledger"):
         super().__init__(f"{place}: {reason}; {remedy}")
 
 
-class LedgerBusyError(LedgerError, code="ledger_busy", exit_code=Exit.TEMPORARY):
+class LedgerUnavailableError(LedgerError, exit_code=Exit.TEMPORARY):
+    """A ledger that cannot be used now; to ask again is safe."""
+
+
+class LedgerBusyError(LedgerUnavailableError, code="ledger_busy"):
     """A ledger that another process keeps from being written; it may be free soon."""
 
 
-class LedgerWriteError(LedgerError, code="ledger_write", exit_code=Exit.TEMPORARY):
+class LedgerWriteError(LedgerUnavailableError, code="ledger_write"):
     """A ledger that the disk does not take; to write the same again is safe."""
 
 
@@ -208,7 +213,8 @@ class Ledger(Protocol):
     async def find(self, word: str) -> list[Listed]:
         """Return the entries that a word may mean, those that are still there first.
 
-        The first that fits of number, address, `:ID:`, title and `file:line`.
+        The first that fits of number, address, `:ID:`, title and `file:line`. What is gone is
+        only meant if nothing that is there goes by that word.
         """
 
     async def entries(self, *, source: str | None = None) -> list[Listed]: ...
@@ -307,6 +313,10 @@ class Ledger(Protocol):
     async def runs_of(self, receipt: int) -> list[Run]: ...
     async def run(self, number: int) -> Run | None: ...
     async def last_run(self, entry: int) -> Run | None: ...
+    async def newest_ends(self) -> frozenset[int]:
+        """Return the newest run of each entry that ended well, and the newest that did not."""
+        ...
+
     async def open_runs(self) -> list[tuple[Filed, Run]]: ...
     async def remember(self, entry: int, memory: str, *, term: int) -> None: ...
 
@@ -413,6 +423,7 @@ def compact(data: Mapping[str, object] | tuple[str, ...]) -> str:
     return _ENCODER.encode(data) if data else "{}"
 
 
+@lru_cache(maxsize=512)  # thousands of receipts move for a few reasons
 def compact_words(**words: str) -> str:
     """Return words as `compact` does, if they are given in the order of their names.
 
@@ -491,7 +502,7 @@ class Job(Struct, frozen=True):
     text: str
     about: Followed | None = None
     memory: str = ""  # of its entry
-    call: Call | None = None
+    call: CommandCall | None = None
     has_text: bool = True  # whether the ledger has the text of its digest
 
 
@@ -564,7 +575,7 @@ Crew: TypeAlias = "Callable[[], Mapping[str, Callable[[], Agent]]]"
 
 
 @dataclass(frozen=True, slots=True)
-class BoardTask:
+class TaskBrief:
     """A task of the board, as an agent is told of it."""
 
     id: int

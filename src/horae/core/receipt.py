@@ -89,7 +89,7 @@ class ReasonCode(StrEnum):
     APPROVAL_EXPIRED = "approval_expired"  # the run was not approved in time
     POLICY_CHANGED = "policy_changed"  # the tool policy of the trigger was changed
     AGENT_AVAILABLE = "agent_available"  # the agent is available again
-    ENGINE_RESTARTED = "engine_restarted"  # the engine was restarted, and tries a held run again
+    ENGINE_RESTARTED = "engine_restarted"  # a held run is tried again, or a run could not go on
     READY = "ready"  # the cause of the hold is resolved
 
     # Starting, and given back before anything has run.
@@ -122,6 +122,7 @@ class ReasonCode(StrEnum):
     LEASE_EXPIRED = "lease_expired"  # the node did not renew its lease in time
     NODE_LOST = "node_lost"  # the node was lost during the run
     SUPERVISOR_LOST = "supervisor_lost"  # the supervisor of the run died
+    UNKNOWN_PROTOCOL = "unknown_protocol"  # a new version of the engine could not adopt the run
     RESULT_UNREADABLE = "result_unreadable"  # the result of the run cannot be read
     GAVE_UP = "gave_up"  # the engine exited too often over this run
     REST_WRITTEN = "rest_written"  # an agent's rest wrote its page

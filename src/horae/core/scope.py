@@ -74,8 +74,12 @@ def api_scopes(text: str) -> tuple[str, ...]:
 API_FIX: Final = "write one or more of read, run and edit; a run cannot have admin"
 
 
+def in_order(scopes: Collection[Scope]) -> tuple[Scope, ...]:
+    return tuple(each for each in Scope if each in scopes)
+
+
 def scope_words(scopes: Collection[Scope]) -> list[str]:
-    return [each.value for each in Scope if each in scopes]
+    return [each.value for each in in_order(scopes)]
 
 
 def check_token_name(name: str) -> str:

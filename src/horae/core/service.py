@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import structs
 
@@ -20,11 +20,22 @@ from horae.core.actor import by_words, one_line
 from horae.core.decide import GRACE, Decision
 from horae.core.entry import Entry, key_time
 from horae.core.gate import Machine, no_machine
-from horae.core.ports import PATIENCE, Clock, EntryStep, Ledger, Listed, Pruned, Trait, receipts_of
+from horae.core.ports import (
+    PATIENCE,
+    Clock,
+    EntryStep,
+    Ledger,
+    Listed,
+    Pruned,
+    Run,
+    Trait,
+    receipts_of,
+)
 from horae.core.project import TINY, Moment, decided, next_moment, project, tick_delay, unpaused
 from horae.core.receipt import Filed, Reason, ReasonCode, Receipt, Status
-from horae.core.text import entry_words, is_number, moment_text
+from horae.core.text import is_number, moment_text
 from horae.errors import HoraeError
+from horae.timing import backoff
 from horae.timing.cron import count_any
 from horae.timing.repeater import RepeaterKind
 from horae.timing.zone import zone
@@ -34,6 +45,7 @@ if TYPE_CHECKING:
 
     from horae.core.command import Unready
 
+_Entry = TypeVar("_Entry", bound=views.EntryLine)
 BATCH: Final = 1000  # receipts in one commit, or on one page
 GOING: Final = frozenset({Status.STARTING, Status.RUNNING})
 _NEAR: Final = 20_000  # so many names are looked through for one that was meant
@@ -85,6 +97,8 @@ class Service:
             # A person may write `file:line` in another way than the ledger does.
             for name in await asyncio.to_thread(lambda: [*self.places(file, int(line))]):
                 found = found or await self.ledger.find(name)
+        if not found and word.startswith("task:"):
+            found = await self.ledger.find(f"{word}:work")  # all that a task has unless it recurs
         entries = found or await self.ledger.entries()
         if not found:
             folded = word.casefold()
@@ -96,7 +110,9 @@ class Service:
             return there[0]
         if there:
             raise views.AmbiguousEntryError(word, there)
-        raise views.EntryNotFoundError(word, near=_near(word, entries))
+        marks = (each.mark for each in entries[-_NEAR:] if each.gone_at is None)
+        near = near_names(word, ((mark.address, mark.title) for mark in marks))
+        raise views.EntryNotFoundError(word, near=near)
 
     async def _refuse_double(self, found: Listed) -> None:
         if self.refuse_name is not None:
@@ -124,20 +140,15 @@ class Service:
     def _line(self, filed: Filed, found: Listed | None) -> views.ReceiptLine:
         filed = self._current(filed)
         title = filed.title or (found.mark.title if found else "")
-        return views.ReceiptLine(filed, title, self._zone_of(found))
+        return views.receipt_line(filed, title, self._zone_of(found))
 
     def _entry_line(self, found: Listed) -> views.EntryLine:
-        item, place = found.item, self._zone_of(found)
-        rule = entry_words(item, zone_name=place) if isinstance(item, Entry) else ""
-        reason = "" if isinstance(item, Entry) else item.reason
-        return views.EntryLine(
-            found.number, found.source, found.mark.title, found.mark.address, item.origin, place,
-            found.is_armed, rule, reason, found.first_seen_at, found.gone_at, found.pause,
-            found.next_at, found.failures, found.broken, found.broken_at,
-        )  # fmt: skip
+        return views.entry_line(found, self._zone_of(found))
 
-    async def _again(self, found: Listed) -> views.EntryLine:
-        return self._entry_line(await self.ledger.entry(found.number) or found)
+    async def _again(self, found: Listed, kind: type[_Entry], **more: Any) -> _Entry:
+        """Return an entry as it is now, with what a request did to it."""
+        line = self._entry_line(await self.ledger.entry(found.number) or found)
+        return kind(**structs.asdict(line), **more)
 
     def _zone_of(self, found: Listed | None) -> str:
         item = found.item if found else None
@@ -156,7 +167,7 @@ class Service:
         ]
         page = found[:limit]
         more = page[-1].number if len(found) > limit else None
-        return views.EntryPage(tuple(map(self._entry_line, page)), more)
+        return views.EntryPage(entries=tuple(map(self._entry_line, page)), cursor=more)
 
     async def history(
         self,
@@ -180,20 +191,31 @@ class Service:
             cursor=cursor,
             limit=limit,
         )
-        return views.History(await self._lines(page.receipts), page.cursor)
+        receipts = await self._lines(page.receipts)
+        return views.History(receipts=receipts, cursor=page.cursor)
 
-    async def receipt(self, number: int) -> views.ReceiptDetail:
+    async def filed(self, number: int) -> Filed:
         filed = await self.ledger.receipt(number)
         if filed is None:
             raise views.ReceiptNotFoundError(number)
-        [line] = await self._lines([filed])
-        return views.ReceiptDetail(line, tuple(await self.ledger.runs_of(number)))
+        return self._current(filed)
 
-    async def run(self, number: int) -> views.RunLine:
+    async def receipt(self, number: int) -> views.ReceiptDetail:
+        [line] = await self._lines([await self.filed(number)])
+        runs = [views.attempt(run, line.zone) for run in await self.ledger.runs_of(number)]
+        return views.ReceiptDetail(**structs.asdict(line), runs=tuple(runs))
+
+    async def run_of(self, number: int) -> Run:
+        """Return a run as the ledger has it."""
         run = await self.ledger.run(number)
         if run is None:
             raise views.RunNotFoundError(number)
-        return views.RunLine(run, (await self.receipt(run.receipt)).line)
+        return run
+
+    async def run(self, number: int) -> views.RunLine:
+        run = await self.run_of(number)
+        [line] = await self._lines([await self.filed(run.receipt)])
+        return views.run_line(run, line)
 
     async def last_run(self, word: str) -> views.RunLine:
         found = await self.named(word)
@@ -220,8 +242,10 @@ class Service:
         raise views.RunStateError(title, several, runs=going)
 
     async def events(self, *, after: int = 0, limit: int = 100) -> views.EventPage:
-        found = tuple(await self.ledger.events_after(after, limit=limit))
-        return views.EventPage(found, found[-1].number if found else after, self.zone_name)
+        found = await self.ledger.events_after(after, limit=limit)
+        place = self.zone_name
+        shown = [views.shaped(views.EventLine, place, each, event=each.number) for each in found]
+        return views.EventPage(events=tuple(shown), after=found[-1].number if found else after)
 
     def _obstacle(self) -> str:
         """Return why nothing can start, if nothing can."""
@@ -286,14 +310,18 @@ class Service:
         return views.WhyReport(now, about, said[:limit], window, before, after, is_cut, cannot_run)
 
     async def _idle(self, found: Listed, last: Sequence[explain.WhyAnswer]) -> str:
-        """Return why an open task of the board is not assigned, unless it is already."""
+        """Return why a task of the board is not assigned, unless it is already."""
         item, is_open = found.item, any(e.filed and e.filed.status in states.OPEN for e in last)
         is_task = isinstance(item, Entry) and item.work is rules.Work.DISPATCH
-        if self.unassigned is None or not is_task or is_open or found.gone_at is not None:
+        if self.unassigned is None or not is_task or is_open:
             return ""
         return await self.unassigned(found.mark.address)
 
     async def last(self, entry: int, statuses: Collection[Status] = ()) -> views.ReceiptLine | None:
+        newest = await self._newest(entry, statuses)
+        return None if newest is None else (await self._lines([newest]))[0]
+
+    async def _newest(self, entry: int, statuses: Collection[Status] = ()) -> Filed | None:
         """Return the newest receipt of an entry; that of an edit is about no time and no run."""
         cursor: int | None = None
         while True:
@@ -302,7 +330,7 @@ class Service:
             )
             for each in page.receipts:
                 if each.receipt.reason.code != ReasonCode.ENTRY_BROKEN:
-                    return (await self._lines([each]))[0]
+                    return each
             if (cursor := page.cursor) is None:
                 return None
 
@@ -311,8 +339,8 @@ class Service:
         page = await self.ledger.receipts(entry=found.number, since=since, limit=20)
         last = [each for each in page.receipts if states.is_planned(each.receipt.key)][:1]
         if not last:
-            newest = await self.last(found.number)
-            last = [] if newest is None else [newest.filed]
+            newest = await self._newest(found.number)
+            last = [] if newest is None else [newest]
         if not last or last[0].status is not Status.SKIPPED:
             return last
         page = await self.ledger.receipts(entry=found.number, statuses=states.OPEN, limit=BATCH)
@@ -345,7 +373,7 @@ class Service:
                 first.setdefault(each.entry, each)
                 times[each.entry] += each.receipt.count
             told = await lines(first.values())
-            return tuple(replace(each, times=times[each.filed.entry]) for each in told)
+            return tuple(structs.replace(each, times=times[each.entry]) for each in told)
 
         async def shown(trait: Trait) -> tuple[views.EntryLine, ...]:
             return tuple(map(self._entry_line, await ledger.entries_that_are(trait, limit=limit)))
@@ -374,15 +402,16 @@ class Service:
             if states.is_planned(each.receipt.key) and each.receipt.planned_at <= now
         ]
         return views.StatusReport(
-            now,
-            self.zone_name,
-            engine,
-            counts.armed,
-            {status: by_status[status] for status in Status if status in states.OPEN},
+            at=views.zoned(now, self.zone_name),
+            zone=self.zone_name,
+            stall=engine.stall or None,
+            engine=engine.line,
+            entries=counts.armed,
+            counts={status: by_status[status] for status in Status if status in states.OPEN},
             agents=tuple(agents),
             running=await lines(each for each in in_line if each.status in GOING),
             waiting=await lines(each for each in in_line if each.status in WAITS),
-            coming=tuple(map(self._entry_line, coming)),
+            next=tuple(map(self._entry_line, coming)),
             late=await newest(each for each in planned if each.lateness > GRACE),
             missed=await newest(await recent({Status.MISSED})),
             failed=await newest([*await recent(states.BAD), *bad]),
@@ -392,20 +421,28 @@ class Service:
         )
 
     async def _agent_line(self, found: Listed, pending: Sequence[Filed]) -> views.AgentLine:
-        state = self.agent_state(found.memory)
+        state, entry = self.agent_state(found.memory), self._entry_line(found)
         own = [each for each in pending if each.entry == found.number]
         page = await self.ledger.receipts(entry=found.number, statuses=states.ENDS, limit=1)
         last = page.receipts[0] if page.receipts else None
-        return views.AgentLine(
-            self._entry_line(found),
-            any(each.status in GOING for each in own),
-            state.last_run_at,
-            state.position,
-            found.streak,
-            None if last is None else last.status,
-            states.NO_REASON if last is None else last.receipt.reason,
-            next((each.receipt.reason for each in own if each.status is Status.HELD), ""),
-            state.troubles,
+        reason = states.NO_REASON if last is None else last.receipt.reason
+        return views.shaped(
+            views.AgentLine,
+            entry.zone,
+            entry,
+            state,
+            agent=entry.title,
+            running=any(each.status in GOING for each in own),
+            last_run=state.last_run_at,
+            next_run=entry.next_at,
+            lifecycle=state.position,
+            streak=found.streak,
+            stuck=found.failures > backoff.PATIENCE,
+            last_outcome=None if last is None else last.status,
+            last_reason=reason or None,
+            last_reason_code=reason.code or None,
+            held=next((each.receipt.reason for each in own if each.status is Status.HELD), None),
+            paused=entry.pause is not None,
         )
 
     async def _problems(
@@ -437,11 +474,11 @@ class Service:
                 since = key_time(each.missing_at)
                 problems.append(f"{name} has been missing from its plan since {since}")
         for agent in agents:
-            name = f"{agent.name} ({agent.entry.origin})"
+            name = f"{agent.agent} ({agent.origin})"
             for trouble, why in agent.troubles.items():
                 problems.append(f"{name}: {_TROUBLES.get(trouble, trouble)} ({why})")
             problems += [f"{name} cannot tick: {agent.held}"] if agent.held else []
-        held = {agent.entry.number for agent in agents if agent.held}
+        held = {agent.entry for agent in agents if agent.held}
         listed = {each.number: each for each in coming if each.number not in held}
         unready = {} if self.unready is None else await self.unready(listed.values())
         for number, cause in unready.items():
@@ -456,25 +493,26 @@ class Service:
         found = await self.named(word)
         end = now + until if isinstance(until, timedelta) else until
         if end is not None and end <= now:
-            raise views.RequestError(f"{moment_text(end, self._zone_of(found))} is in the past")
+            shown = moment_text(end, self._zone_of(found))
+            raise views.RequestError(f"{shown} is in the past; name a later time")
         done = await self.ledger.pause(found.number, now=now, term=self.term, note=note, until=end)
         if done is not None:
             self.poke()
-            return views.PauseResult(await self._again(found), changed=True, skipped=done)
+            return await self._again(found, views.PauseResult, changed=True, skipped=done)
         refuse_gone(found)
         if note or end is not None:
             reason = f"the entry is already paused{explain.rest_words(found)}"
             raise views.EntryStateError(found, reason, remedy="resume it before you pause it again")
-        return views.PauseResult(await self._again(found), changed=False, skipped=0)
+        return await self._again(found, views.PauseResult, changed=False, skipped=0)
 
-    async def resume(self, word: str) -> views.PauseResult:
+    async def resume(self, word: str) -> views.ResumeResult:
         found = await self.named(word)
         done = await self.ledger.resume(found.number, now=self.clock.now(), term=self.term)
         if done:
             self.poke()
         else:
             refuse_gone(found)
-        return views.PauseResult(await self._again(found), changed=done)
+        return await self._again(found, views.ResumeResult, changed=done)
 
     async def run_now(
         self,
@@ -492,7 +530,7 @@ class Service:
         now = self.clock.now()
         found = await self.named(word)
         if parent_run is not None:
-            inside = (await self.run(parent_run)).run
+            inside = await self.run_of(parent_run)
             parent = inside.receipt if inside.ended_at is None else None
         key = f"manual:{self.ids()}"
         if idempotency_key is not None:
@@ -543,15 +581,14 @@ class Service:
     ) -> views.CancelResult:
         asked = await self.run(number)
         said = Reason(ReasonCode.CANCELLED, by_words("cancelled", reason))
-        changed = asked.run.ended_at is None and end(asked.run.receipt, said)
+        changed = asked.ended_at is None and end(asked.receipt, said)
         again = asked if changed else await self.run(number)
-        if again.run.ended_at is not None:
-            ended = moment_text(again.run.ended_at, again.line.zone)
-            filed, place = again.line.filed, again.line.zone
-            waits = await self._waiting(filed.entry, place) if filed.status in WAITS else ""
+        if again.ended_at is not None:
+            ended, place = moment_text(again.ended_at, again.zone), again.zone
+            waits = await self._waiting(again.entry, place) if again.status in WAITS else ""
             ended = f"run {number} already ended at {ended}{waits}"
-            raise views.RunStateError(again.line.title, ended)
-        return views.CancelResult(again, changed)
+            raise views.RunStateError(again.title, ended)
+        return views.CancelResult(**structs.asdict(again), changed=changed)
 
     async def _waiting(
         self, entry: int, place: str, obstacle: Callable[[int], str] = lambda _: ""
@@ -648,13 +685,19 @@ class Service:
         name = self.ids() if name is None else checked(name, "the name of a backfill")
         rule, kind = entry.rule, rules.RepeaterRule
         is_restart = isinstance(rule, kind) and rule.repeater.kind is RepeaterKind.RESTART
-        plan = views.BackfillResult(
-            self._entry_line(found),
-            name,
-            start,
-            end,
-            tuple(each.at for each in moments),
+        answer = views.Backfill(
+            id=name,
+            entry=found.number,
+            title=found.mark.title,
+            zone=entry.zone,
+            start=views.zoned(start, entry.zone),
+            end=views.zoned(end, entry.zone),
             dry_run=dry_run,
+            count=len(moments),
+            moments=tuple(views.zoned(each.at, entry.zone) for each in moments),
+        )
+        plan = views.BackfillResult(
+            answer,
             follows_ends=is_restart or isinstance(rule, rules.CadenceRule),
             has_schedule=not isinstance(rule, rules.OnDemandRule | rules.AfterRule),
         )
@@ -671,25 +714,25 @@ class Service:
                 receipts.append(Receipt(key, Status.WAITING, why, each.at, now))
             lines += await self._file(found, receipts, now)
             progress(len(lines), len(moments))
-        return replace(plan, lines=tuple(lines))
+        return plan.filed(lines)
 
 
-def _near(word: str, entries: Sequence[Listed]) -> list[str]:
+def near_names(word: str, named: Iterable[tuple[str, str]]) -> list[str]:
+    """Return up to three names like a word, of entries by their address and title."""
     from difflib import get_close_matches
 
     wanted = word.casefold()
-    by_case: dict[str, tuple[str, int]] = {}
-    for each in (each for each in entries[-_NEAR:] if each.gone_at is None):
-        mark = each.mark
-        ids = [mark.address.removeprefix("id:")] if mark.address.startswith("id:") else []
-        for name in (*ids, mark.title):
-            by_case[name.casefold()] = name, each.number
+    by_case: dict[str, tuple[str, str]] = {}
+    for address, title in named:
+        ids = [address.removeprefix("id:")] if address.startswith("id:") else []
+        for name in (*ids, title):
+            by_case[name.casefold()] = name, address
     near = get_close_matches(wanted, by_case, n=6, cutoff=0.6)
     inside = islice((folded for folded in by_case if wanted and wanted in folded), 6)
-    meant: dict[int, str] = {}
+    meant: dict[str, str] = {}
     for folded in (*near, *inside):
-        name, number = by_case[folded]
-        meant.setdefault(number, name)
+        name, address = by_case[folded]
+        meant.setdefault(address, name)
     return list(meant.values())[:3]
 
 
@@ -743,8 +786,9 @@ def refuse_gone(found: Listed) -> None:
         remedy = f"add it to {origin.file} again"
         if origin.trigger:
             remedy = f"add it again with `horae trigger add {origin.trigger}`"
-        reason = f"the entry was removed at {moment_text(found.gone_at, 'UTC')}"
-        raise views.EntryStateError(found, reason, remedy=remedy)
+        elif isinstance(found.item, Entry) and found.item.work is rules.Work.DISPATCH:
+            remedy = "add a new task with `horae task add`"
+        raise views.EntryStateError(found, explain.gone_words(found), remedy=remedy)
 
 
 def refuse_rest(found: Listed, *, is_sure: bool = False) -> None:

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Final
 from horae.core import entry as rules
 from horae.core.actor import actor_words
 from horae.core.receipt import ReasonCode
+from horae.timing.cron import describe_any
 from horae.timing.duration import format_duration
-from horae.timing.repeater import RepeaterKind, Unit
+from horae.timing.repeater import RepeaterKind, Unit, stamp_text
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import local, zone
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+    from horae.core.views import PauseLine
 
 
 _UNITS: Final = {
@@ -28,7 +31,7 @@ _INSTANT: Final = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0
 _DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _KINDS: Final = {
     RepeaterKind.CUMULATE: "every missed run is caught up, at most ten",
-    RepeaterKind.CATCH_UP: "only the newest missed run is caught up",
+    RepeaterKind.CATCH_UP: "only the latest missed run is caught up",
     RepeaterKind.RESTART: "counted from the end of the last run",
 }
 
@@ -43,7 +46,7 @@ DEMANDS: Final = {
 def words(rule: rules.Rule, *, zone_name: str) -> str:
     match rule:
         case rules.CronRule(crons):
-            return "; ".join(cron.describe() for cron in crons)
+            return describe_any(crons)
         case rules.RepeaterRule():
             return _repeater_words(rule)
         case rules.OnceRule(at):
@@ -71,8 +74,8 @@ _ZONELESS: Final = ("once, ", "after ", "on request", *DEMANDS.values())
 def with_zone(rule: str, zone_name: str) -> str:
     """Return the words of a rule with the zone of their times, if they have any.
 
-    >>> with_zone("every day at 09:00; only the newest missed run is caught up", "UTC")
-    'every day at 09:00 (UTC); only the newest missed run is caught up'
+    >>> with_zone("every day at 09:00; only the latest missed run is caught up", "UTC")
+    'every day at 09:00 (UTC); only the latest missed run is caught up'
     >>> with_zone("on request", "UTC")
     'on request'
     """
@@ -84,9 +87,21 @@ def with_zone(rule: str, zone_name: str) -> str:
     return f"{times} ({zone_name}){divider}{kind}"
 
 
-def sayings(rule: rules.Rule, *, zone_name: str) -> list[str]:
+def written_rule(rule: rules.Rule) -> str:
+    """Return a rule as cron or a timestamp; empty if it is neither."""
+    match rule:
+        case rules.CronRule(crons):
+            return "; ".join(cron.expression for cron in crons)
+        case rules.RepeaterRule(anchor, repeater):
+            return stamp_text(anchor, repeater)
+        case _:
+            return ""
+
+
+def rule_words(rule: rules.Rule, *, zone_name: str) -> str:
+    """Return a rule in words, without what happens to missed runs."""
     whole = words(rule, zone_name=zone_name)
-    return [whole, *(whole.split("; ") if "; " in whole else ())]
+    return whole.rpartition("; ")[0] if isinstance(rule, rules.RepeaterRule) else whole
 
 
 def moment_text(moment: datetime, zone_name: str) -> str:
@@ -127,13 +142,15 @@ QUOTED: Final = frozenset({
 })  # fmt: skip
 
 
-def in_zone(text: str, zone_name: str) -> str:
+def in_zone(text: str, zone_name: str, code: str | None = None) -> str:
     """Return a sentence with its UTC times as a clock in the zone shows them.
+
+    If it is a reason with a *code*, it may quote what a program has put out.
 
     >>> in_zone("paused from 2026-06-06T04:00:00Z", "Europe/Berlin")
     'paused from 2026-06-06 Sat 06:00 Europe/Berlin'
     """
-    if zone_name == "UTC" or "Z" not in text or getattr(text, "code", None) in QUOTED:
+    if "Z" not in text or (code or getattr(text, "code", None)) in QUOTED:
         return text
     return _INSTANT.sub(lambda found: instant_text(found[0], zone_name), text)
 
@@ -145,7 +162,7 @@ def instant_text(text: str, zone_name: str) -> str:
         return text  # digits of a program, and not a time
 
 
-def pause_words(pause: rules.Pause, *, zone_name: str) -> str:
+def pause_words(pause: rules.Pause | PauseLine, *, zone_name: str) -> str:
     """Return by whom something is paused, since when, until when and why, as a sentence's end.
 
     >>> from datetime import UTC, datetime

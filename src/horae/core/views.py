@@ -1,22 +1,461 @@
-"""What the service returns, as plain data whose `data` is its JSON, and the errors it raises."""
+"""What crosses a boundary: the API serves these structs, `--json` prints them; and errors.
+
+A field is written down here and nowhere else: OpenAPI describes what is here. Times are in the zone
+of their entry. A field that may be missing is UNSET, and every other one is always there.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypedDict, TypeVar, overload
 
-from horae.core.explain import WhyAnswer, Window, json_fields, late, receipt_data, run_data, stamp
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
+
+from horae.core.entry import Entry, Origin
+from horae.core.explain import WhyAnswer, Window, filed_policy_words, late
+from horae.core.receipt import Filed, Reason, Status
+from horae.core.text import entry_words
 from horae.errors import Exit, HoraeError
-from horae.timing.backoff import PATIENCE
+from horae.timing.zone import zone
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime, timedelta
-
     from horae.core.command import Unready
-    from horae.core.entry import Origin, Pause
-    from horae.core.ports import Event, Listed, Run
-    from horae.core.receipt import Filed, Reason, Status
+    from horae.core.ports import Listed, Run
+
+# No enum: a client of today must take the codes of tomorrow.
+Code: TypeAlias = Annotated[str, Meta(description="a reason code; others may follow")]
+Facts: TypeAlias = dict[str, Any]
+Time: TypeAlias = Annotated[datetime, Meta(tz=True)]
+TimeText: TypeAlias = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+_NONE: Final = timedelta(0)
+_MINUTE: Final = timedelta(minutes=1)
+Maybe: TypeAlias = UnsetType  # beside a type: the field may be missing
+
+
+LEFT_OUT: Final = b"\n[%d bytes of output left out]\n"  # in an output, in place of the bytes
+RENAMED: Final = {"start": "from", "end": "to"}  # in JSON: `from` is a word of Python
+
+
+class Shape(Struct, frozen=True, kw_only=True, rename=RENAMED):
+    """What an answer is made of; who reads it takes fields that are new."""
+
+
+class Written:
+    """Something that a file defines."""
+
+    __slots__ = ()
+    file: str
+    line: int
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(self.file, self.line)
+
+
+class PauseLine(Shape, frozen=True, kw_only=True):
+    at: Time
+    until: Time | None
+    note: str
+    by: str | None  # the actor; null if that was not recorded
+
+
+class EntryLine(Written, Shape, frozen=True, kw_only=True):
+    entry: int
+    source: str
+    title: str
+    address: str
+    file: str
+    line: int
+    zone: str
+    armed: bool
+    rule: str | None  # in words; null if it is not armed
+    reason: str | None  # why it is not armed; null if it is
+    first_seen_at: Time
+    gone_at: Time | None
+    pause: PauseLine | None
+    next_at: Time | None
+    failures: int
+    broken: str | None  # why its text cannot be read, if it cannot
+    broken_at: Time | None  # since when its last good text is kept instead
+
+
+class EntryPage(Shape, frozen=True, kw_only=True):
+    entries: tuple[EntryLine, ...]
+    cursor: int | None
+
+
+class PauseResult(EntryLine, frozen=True, kw_only=True):
+    changed: bool
+    skipped: int
+
+
+class ResumeResult(EntryLine, frozen=True, kw_only=True):
+    changed: bool
+
+
+class Attempt(Shape, frozen=True, kw_only=True):
+    """One run of a receipt."""
+
+    run: int
+    attempt: int
+    started_at: Time
+    ended_at: Time | None
+    outcome: Status | None
+    exit_code: int | None
+    reason: str
+    reason_code: Code | None
+    pid: int | None
+    facts: Facts
+    node: str | Maybe = UNSET  # in a cluster
+
+
+class RunLine(Attempt, frozen=True, kw_only=True):
+    receipt: int
+    entry: int
+    title: str
+    key: str
+    status: Status
+    zone: str
+
+
+class CancelResult(RunLine, frozen=True, kw_only=True):
+    changed: bool
+
+
+class ReceiptLine(Written, Shape, frozen=True, kw_only=True):
+    """A receipt in the zone of its entry; `times` counts the entry's receipts it stands for."""
+
+    receipt: int
+    entry: int
+    title: str
+    key: str
+    status: Status
+    reason: str
+    reason_code: Code | None
+    planned_at: Time
+    through_at: Time | None
+    count: int
+    times: int
+    start_at: Time
+    decided_at: Time
+    late_seconds: float
+    ended_at: Time | None
+    attempts: int
+    zone: str
+    file: str
+    line: int
+    commit: str | None
+    parent: int | None
+    actor: str
+    note: str | None
+    node: str | Maybe = UNSET  # in a cluster
+
+    @property
+    def late(self) -> timedelta:
+        return timedelta(seconds=self.late_seconds)
+
+
+class ReceiptDetail(ReceiptLine, frozen=True, kw_only=True):
+    runs: tuple[Attempt, ...]
+
+
+class History(Shape, frozen=True, kw_only=True):
+    receipts: tuple[ReceiptLine, ...]
+    cursor: int | None
+
+
+class EventLine(Shape, frozen=True, kw_only=True):
+    event: int
+    at: Time
+    kind: str
+    entry: int | None
+    receipt: int | None
+    facts: Facts
+    actor: str
+
+
+class EventPage(Shape, frozen=True, kw_only=True):
+    events: tuple[EventLine, ...]
+    after: int
+
+
+class Position(TypedDict):
+    state: str
+    hits: int
+    next_state: str
+    kind: str
+
+
+class AgentLine(Written, Shape, frozen=True, kw_only=True):
+    """An agent that ticks; `lifecycle` is its position, as of its last tick."""
+
+    agent: str
+    entry: int
+    address: str
+    file: str
+    line: int
+    zone: str
+    running: bool
+    last_run: Time | None
+    next_run: Time | None
+    rule: str | None
+    lifecycle: Position | None
+    streak: int
+    failures: int
+    stuck: bool
+    last_outcome: Status | None
+    last_reason: str | None
+    last_reason_code: Code | None
+    held: str | None  # why its tick cannot start, if it cannot
+    paused: bool
+    pause: PauseLine | None
+    troubles: dict[str, str]
+
+
+class EngineLine(Shape, frozen=True, kw_only=True):
+    running: bool
+    data: str
+    pid: int | None
+    since: str | None
+
+
+class StatusReport(Shape, frozen=True, kw_only=True):
+    at: Time
+    zone: str
+    stall: str | None  # that the engine starts nothing, though it could
+    engine: EngineLine
+    entries: int  # that may fire
+    counts: dict[Status, int]  # of all receipts that are not final
+    agents: tuple[AgentLine, ...] = ()
+    running: tuple[ReceiptLine, ...] = ()
+    waiting: tuple[ReceiptLine, ...] = ()
+    late: tuple[ReceiptLine, ...] = ()
+    missed: tuple[ReceiptLine, ...] = ()
+    failed: tuple[ReceiptLine, ...] = ()
+    next: tuple[EntryLine, ...] = ()
+    paused: tuple[EntryLine, ...] = ()
+    unarmed: tuple[EntryLine, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class WhyLine(Shape, frozen=True, kw_only=True):
+    """What there is to say about one moment: the receipt that covers it, or why it has none."""
+
+    at: Time | None
+    said: str
+    moment: bool  # false: there is none in the time that was asked about
+    estimate: bool
+    receipt: int | None = None
+    key: str | Maybe = UNSET
+    status: Status | Maybe = UNSET
+    reason: str | Maybe = UNSET
+    reason_code: Code | Maybe | None = UNSET
+    through_at: Time | Maybe | None = UNSET
+    count: int | Maybe = UNSET
+    start_at: Time | Maybe = UNSET
+    decided_at: Time | Maybe = UNSET
+    late_seconds: float | Maybe = UNSET
+    ended_at: Time | Maybe | None = UNSET
+    file: str | Maybe = UNSET
+    line: int | Maybe = UNSET
+    commit: str | Maybe | None = UNSET
+    digest: str | Maybe = UNSET
+    policy: str | Maybe = UNSET  # in words
+    actor: str | Maybe = UNSET
+    note: str | Maybe | None = UNSET
+    node: str | Maybe = UNSET
+    runs: tuple[Attempt, ...] | Maybe = UNSET
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(self.file or "", self.line or 0)
+
+
+class WhyLines(Shape, frozen=True, kw_only=True):
+    at: Time
+    entry: EntryLine
+    cannot_run: str | None  # why a run of it could not start now, if that is known
+    start: Time | None
+    end: Time | None
+    answers: tuple[WhyLine, ...]
+    before: Time | None
+    after: Time | None
+    more: bool
+
+
+class Backfill(Shape, frozen=True, kw_only=True):
+    id: str
+    entry: int
+    title: str
+    zone: str
+    start: Time
+    end: Time
+    dry_run: bool
+    count: int
+    moments: tuple[Time, ...]
+    receipts: tuple[int, ...] = ()
+
+
+class HealthReport(Shape, frozen=True, kw_only=True):
+    ok: bool
+    at: Time
+    turned_at: Time | None
+    loop_lag_seconds: float
+    ledger_writable: bool
+    problems: tuple[str, ...]
+
+
+class SlotHolder(Shape, frozen=True, kw_only=True):
+    receipt: int
+    entry: int
+    title: str
+    slot: int | None
+    kind: str
+    since: Time
+    parent: int | None
+
+
+class SlotWaiter(Shape, frozen=True, kw_only=True):
+    receipt: int
+    entry: int
+    title: str
+    due_at: Time
+    reason: str
+    reason_code: Code
+    behind: int | None
+
+
+class GateReport(Shape, frozen=True, kw_only=True):
+    slots: int
+    crew: int | None
+    holding: tuple[SlotHolder, ...]
+    waiting: tuple[SlotWaiter, ...]
+    in_line: int
+
+
+class PruneReport(Shape, frozen=True, kw_only=True):
+    before: Time
+    dry_run: bool
+    receipts: int
+    runs: int
+    events: int
+    texts: int
+
+
+class EditNote(Shape, frozen=True, kw_only=True):
+    file: str
+    what: str
+
+
+class SourceProblems(Shape, frozen=True, kw_only=True):
+    source: str
+    problems: tuple[str, ...]
+
+
+class RescanReport(Shape, frozen=True, kw_only=True):
+    sources: tuple[SourceProblems, ...]
+
+
+S = TypeVar("S", bound=Shape)
+
+# How they are made from what the ledger keeps
+
+
+@overload
+def zoned(moment: datetime, zone_name: str) -> datetime: ...
+@overload
+def zoned(moment: datetime | None, zone_name: str) -> datetime | None: ...
+def zoned(moment: datetime | None, zone_name: str) -> datetime | None:
+    """Return a moment as JSON has it: with the offset of a zone.
+
+    >>> from datetime import UTC
+    >>> zoned(datetime(2026, 4, 1, 7, tzinfo=UTC), "Europe/Berlin").isoformat()
+    '2026-04-01T09:00:00+02:00'
+    """
+    if moment is None:
+        return None
+    there = moment.astimezone(zone(zone_name))
+    # Before 1972 an offset may have seconds, which RFC 3339 cannot write.
+    return there.astimezone(UTC) if (there.utcoffset() or _NONE) % _MINUTE else there
+
+
+def shaped(kind: type[S], zone_name: str, *sources: object, **own: object) -> S:
+    """Return a struct of its *own* values, and for other fields of the first source that has it."""
+    for name, source in _origins(kind, *map(type, sources)):
+        if name not in own:
+            own[name] = getattr(sources[source], name)
+    for name, value in own.items():
+        if type(value) is datetime:
+            own[name] = zoned(value, zone_name)
+        elif type(value) is Reason:
+            own[name] = str(value)
+    return kind(**own)
+
+
+@cache
+def _origins(kind: type[Shape], *sources: type) -> list[tuple[str, int]]:
+    """Return which source has which field; what none has is its own, or has a default."""
+    found = []
+    for name in kind.__struct_fields__:
+        having = (at for at, each in enumerate(sources) if hasattr(each, name))
+        found += [(name, at) for at in islice(having, 1)]
+    return found
+
+
+def entry_line(found: Listed, zone_name: str) -> EntryLine:
+    item, pause = found.item, found.pause
+    return shaped(
+        EntryLine,
+        zone_name,
+        found,
+        found.mark,
+        item.origin,
+        entry=found.number,
+        zone=zone_name,
+        armed=found.is_armed,
+        rule=entry_words(item, zone_name=zone_name) if isinstance(item, Entry) else None,
+        reason=None if isinstance(item, Entry) else item.reason,
+        pause=pause and shaped(PauseLine, zone_name, pause, by=pause.by or None),
+        broken=found.broken or None,
+    )
+
+
+def receipt_line(filed: Filed, title: str, zone_name: str) -> ReceiptLine:
+    own = {**_of_receipt(filed), "title": title, "zone": zone_name, "times": 1}
+    return shaped(ReceiptLine, zone_name, filed.receipt, filed, filed.origin, **own)
+
+
+def _of_receipt(filed: Filed) -> dict[str, object]:
+    receipt = filed.receipt
+    return {
+        "receipt": filed.number,
+        "reason_code": receipt.reason.code or None,
+        "late_seconds": late(filed).total_seconds(),
+        "note": receipt.note or None,
+        "node": filed.machine or UNSET,
+    }
+
+
+def attempt(run: Run, zone_name: str) -> Attempt:
+    return shaped(Attempt, zone_name, run, **_of_run(run))
+
+
+def run_line(run: Run, line: ReceiptLine) -> RunLine:
+    own = {**_of_run(run), "receipt": line.receipt}
+    return shaped(RunLine, line.zone, run, line, **own)
+
+
+def _of_run(run: Run) -> dict[str, object]:
+    pid = None if run.process is None else run.process.pid
+    known = {"run": run.number, "pid": pid, "reason_code": run.reason.code or None}
+    return {**known, "node": run.member or UNSET}
+
+
+# What only the engine and the command line know, beside the answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,226 +474,17 @@ class EngineFacts:
         uses = f"; {self.user} uses the ledger until its run ends" if self.user else ""
         return f"no engine is running{uses}"
 
-    def data(self) -> dict[str, object]:
-        return {
-            "running": self.is_running,
-            "data": self.directory,
-            "pid": self.pid,
-            "since": self.since or None,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class EntryLine:
-    number: int
-    source: str
-    title: str
-    address: str
-    origin: Origin
-    zone: str
-    is_armed: bool
-    rule: str  # in words; empty if it is not armed
-    reason: str  # why it is not armed; empty if it is
-    first_seen_at: datetime
-    gone_at: datetime | None
-    pause: Pause | None
-    next_at: datetime | None
-    failures: int
-    broken: str = ""  # why its text cannot be read, if it cannot
-    broken_at: datetime | None = None  # since when its last good text is kept instead
-
-    def data(self) -> dict[str, object]:
-        pause, zone_name = self.pause, self.zone
-        about = "source title address zone first_seen_at gone_at next_at failures broken_at"
-        return {
-            "entry": self.number,
-            **json_fields(self, about, zone_name),
-            **json_fields(self.origin, "file line"),
-            "armed": self.is_armed,
-            "rule": self.rule or None,
-            "reason": self.reason or None,
-            "pause": pause
-            and {**json_fields(pause, "at until note", zone_name), "by": pause.by or None},
-            "broken": self.broken or None,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class ReceiptLine:
-    """A receipt with the zone of its entry; `times` counts the entry's moments it stands for."""
-
-    filed: Filed
-    title: str
-    zone: str
-    times: int = 1
-
     @property
-    def late(self) -> timedelta:
-        return late(self.filed)
-
-    def data(self) -> dict[str, object]:
-        return {
-            **receipt_data(self.filed, self.zone),
-            **json_fields(self.filed, "entry attempts parent"),
-            **json_fields(self.filed.receipt, "planned_at", self.zone),
-            **json_fields(self, "title times zone"),
-        }
-
-
-class PositionData(TypedDict):
-    state: str
-    hits: int
-    next_state: str
-    kind: str
+    def line(self) -> EngineLine:
+        since = self.since or None
+        return EngineLine(running=self.is_running, data=self.directory, pid=self.pid, since=since)
 
 
 @dataclass(frozen=True, slots=True)
 class AgentState:
     last_run_at: datetime | None = None
-    position: PositionData | None = None
+    position: Position | None = None
     troubles: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class AgentLine:
-    """An agent that ticks; `place` is its position, as of its last tick."""
-
-    entry: EntryLine
-    is_running: bool
-    last_run_at: datetime | None
-    place: PositionData | None
-    streak: int
-    outcome: Status | None  # of its last tick that ended
-    reason: Reason  # why that ended so
-    held: str  # why its tick cannot start, if it cannot
-    troubles: Mapping[str, str]
-
-    @property
-    def name(self) -> str:
-        return self.entry.title
-
-    @property
-    def is_stuck(self) -> bool:
-        return self.entry.failures > PATIENCE
-
-    def data(self) -> dict[str, object]:
-        entry = self.entry
-        return {
-            "agent": self.name,
-            "entry": entry.number,
-            **json_fields(entry.origin, "file line"),
-            "zone": entry.zone,
-            "running": self.is_running,
-            "last_run": stamp(self.last_run_at, entry.zone),
-            "next_run": stamp(entry.next_at, entry.zone),
-            "rule": entry.rule or None,
-            "lifecycle": None if self.place is None else dict(self.place),
-            "failures": entry.failures,
-            "stuck": self.is_stuck,
-            "last_outcome": None if self.outcome is None else self.outcome.value,
-            "last_reason": self.reason or None,
-            "last_reason_code": self.reason.code or None,
-            "held": self.held or None,
-            "paused": entry.pause is not None,
-            **json_fields(self, "streak troubles"),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class StatusReport:
-    at: datetime
-    zone: str
-    engine: EngineFacts
-    entries: int  # that may fire
-    counts: Mapping[Status, int]  # of all receipts that are not final
-    agents: tuple[AgentLine, ...] = ()
-    running: tuple[ReceiptLine, ...] = ()
-    waiting: tuple[ReceiptLine, ...] = ()
-    coming: tuple[EntryLine, ...] = ()
-    late: tuple[ReceiptLine, ...] = ()
-    missed: tuple[ReceiptLine, ...] = ()
-    failed: tuple[ReceiptLine, ...] = ()
-    paused: tuple[EntryLine, ...] = ()
-    unarmed: tuple[EntryLine, ...] = ()
-    problems: tuple[str, ...] = ()
-
-    def data(self) -> dict[str, object]:
-        receipts = ("running", "waiting", "late", "missed", "failed")
-        entries = {"next": self.coming, "paused": self.paused, "unarmed": self.unarmed}
-        return {
-            "at": stamp(self.at, self.zone),
-            "zone": self.zone,
-            "stall": self.engine.stall or None,
-            "engine": self.engine.data(),
-            "entries": self.entries,
-            "counts": {status.value: count for status, count in self.counts.items()},
-            "agents": [each.data() for each in self.agents],
-            **{name: [each.data() for each in getattr(self, name)] for name in receipts},
-            **{name: [each.data() for each in lines] for name, lines in entries.items()},
-            "problems": list(self.problems),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    lines: tuple[ReceiptLine, ...]
-    cursor: int | None = None
-
-    def data(self) -> dict[str, object]:
-        return {"receipts": [each.data() for each in self.lines], "cursor": self.cursor}
-
-
-@dataclass(frozen=True, slots=True)
-class ReceiptDetail:
-    line: ReceiptLine
-    runs: tuple[Run, ...]
-
-    def data(self) -> dict[str, object]:
-        runs = [run_data(each, self.line.zone) for each in self.runs]
-        return {**self.line.data(), "runs": runs}
-
-
-@dataclass(frozen=True, slots=True)
-class RunLine:
-    run: Run
-    line: ReceiptLine
-
-    def data(self) -> dict[str, object]:
-        line = self.line.data()
-        about = {name: line[name] for name in ("receipt", "entry", "title", "key", "status")}
-        return {**run_data(self.run, self.line.zone), **about, "zone": self.line.zone}
-
-
-@dataclass(frozen=True, slots=True)
-class CancelResult:
-    run: RunLine
-    changed: bool
-
-    def data(self) -> dict[str, object]:
-        return {**self.run.data(), "changed": self.changed}
-
-
-@dataclass(frozen=True, slots=True)
-class EntryPage:
-    entries: tuple[EntryLine, ...]
-    cursor: int | None = None
-
-    def data(self) -> dict[str, object]:
-        return {"entries": [each.data() for each in self.entries], "cursor": self.cursor}
-
-
-@dataclass(frozen=True, slots=True)
-class EventPage:
-    events: tuple[Event, ...]
-    after: int
-    zone: str
-
-    def data(self) -> dict[str, object]:
-        about = "at kind entry receipt facts actor"
-        told = [
-            {"event": each.number, **json_fields(each, about, self.zone)} for each in self.events
-        ]
-        return {"events": told, "after": self.after}
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,55 +498,46 @@ class WhyReport:
     is_cut: bool = False  # there are more than were asked for
     cannot_run: str = ""  # why a run of it could not start now, if that is known
 
-    def data(self) -> dict[str, object]:
-        place = self.entry.zone
-        return {
-            **json_fields(self, "at before after", place),
-            "entry": self.entry.data(),
-            "cannot_run": self.cannot_run or None,
-            "from": stamp(self.window.start, place) if self.window else None,
-            "to": stamp(self.window.end, place) if self.window else None,
-            "answers": [each.data(place) for each in self.answers],
-            "more": self.is_cut,
-        }
+    @property
+    def lines(self) -> WhyLines:
+        place, window = self.entry.zone, self.window
+        return WhyLines(
+            at=zoned(self.at, place),
+            entry=self.entry,
+            cannot_run=self.cannot_run or None,
+            start=zoned(window.start, place) if window else None,
+            end=zoned(window.end, place) if window else None,
+            answers=tuple(_why_line(each, place) for each in self.answers),
+            before=zoned(self.before, place),
+            after=zoned(self.after, place),
+            more=self.is_cut,
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class PauseResult:
-    entry: EntryLine
-    changed: bool
-    skipped: int | None = None  # how many waiting runs a pause has skipped
-
-    def data(self) -> dict[str, object]:
-        skipped = {} if self.skipped is None else {"skipped": self.skipped}
-        return {**self.entry.data(), "changed": self.changed, **skipped}
+def _why_line(answer: WhyAnswer, zone_name: str) -> WhyLine:
+    own: dict[str, object] = {"moment": answer.is_moment, "estimate": answer.is_estimate}
+    filed = answer.filed
+    if filed is None:
+        return shaped(WhyLine, zone_name, answer, runs=UNSET, **own)
+    own |= _of_receipt(filed)
+    own["policy"] = filed_policy_words(filed, zone_name=zone_name)
+    own["runs"] = tuple(attempt(run, zone_name) for run in answer.runs)
+    return shaped(WhyLine, zone_name, answer, filed.receipt, filed, filed.origin, **own)
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillResult:
-    entry: EntryLine
-    name: str
-    start: datetime
-    end: datetime
-    moments: tuple[datetime, ...]
+    """A backfill with its receipts, and why it has none."""
+
+    answer: Backfill
     lines: tuple[ReceiptLine, ...] = ()
-    dry_run: bool = False
     follows_ends: bool = False  # so that its past has no moments of its own
     has_schedule: bool = True  # False: it runs on request, or after other entries
 
-    def data(self) -> dict[str, object]:
-        place = self.entry.zone
-        return {
-            "id": self.name,
-            "entry": self.entry.number,
-            **json_fields(self.entry, "title zone"),
-            "from": stamp(self.start, place),
-            "to": stamp(self.end, place),
-            "dry_run": self.dry_run,
-            "count": len(self.moments),
-            "moments": [stamp(each, place) for each in self.moments],
-            "receipts": [each.filed.number for each in self.lines],
-        }
+    def filed(self, lines: Sequence[ReceiptLine]) -> BackfillResult:
+        receipts = tuple(each.receipt for each in lines)
+        answer = structs.replace(self.answer, receipts=receipts, dry_run=False)
+        return replace(self, answer=answer, lines=tuple(lines))
 
 
 class EntryNotFoundError(HoraeError, code="entry_not_found", exit_code=Exit.NOT_FOUND):
@@ -337,8 +558,10 @@ class AmbiguousEntryError(HoraeError, code="entry_ambiguous", exit_code=Exit.USA
         self.candidates = [
             {
                 "entry": each.number,
-                **json_fields(each.mark, "title address"),
-                **json_fields(each.item.origin, "file line"),
+                "title": each.mark.title,
+                "address": each.mark.address,
+                "file": each.item.origin.file,
+                "line": each.item.origin.line,
             }
             for each in found
         ]

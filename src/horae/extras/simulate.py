@@ -18,7 +18,16 @@ from msgspec.structs import replace
 
 from horae.core import decide as rules
 from horae.core.actor import ENGINE, by_words
-from horae.core.entry import AfterRule, CadenceRule, Entry, Origin, Overlap, Pause, key_time
+from horae.core.entry import (
+    AfterRule,
+    CadenceRule,
+    CronRule,
+    Entry,
+    Origin,
+    Overlap,
+    Pause,
+    key_time,
+)
 from horae.core.gate import Capacity, Gate
 from horae.core.launch import POISON
 from horae.core.project import Moment, next_moment, project
@@ -36,6 +45,7 @@ from horae.core.receipt import (
     followed_by,
     is_planned,
 )
+from horae.timing.cron import count_any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -337,14 +347,13 @@ class Simulation:
 
     def _pause(self, state: _SimulatedEntry, note: str) -> None:
         now, words = self._now, by_words("paused", note, actor=ENGINE)
-        passed = Reason(ReasonCode.PAUSED, f"did not run before the entry was {words}")
-        closed = rules.close(state.as_it_is(), now=now, reason=passed)
+        reason = Reason(ReasonCode.PAUSED, f"did not run before the entry was {words}")
+        closed = rules.close(state.as_it_is(), now=now, reason=reason)
         state.pause = Pause(now)
         self._account(state, closed)
-        skipped = Reason(ReasonCode.PAUSED, words)
         waiting = (each for each in self._open.values() if each.status is Status.WAITING)
         for filed in [each for each in waiting if each.entry == state.entry.number]:
-            receipt = replace(filed.receipt, status=Status.SKIPPED, reason=skipped)
+            receipt = replace(filed.receipt, status=Status.SKIPPED, reason=reason)
             self._keep(state, replace(filed, receipt=receipt))
             self._leave(state, filed.number, receipt)
 
@@ -534,6 +543,18 @@ class _SimulatedEntry:
 
 def _place(filed: Filed) -> tuple[datetime, int]:
     return filed.receipt.planned_at, filed.number
+
+
+def count_times(entries: Iterable[Listed], start: datetime, length: timedelta) -> int:
+    """Return how many times cron expressions have, without walking them: no other rule is dense."""
+    total = 0
+    for each in entries:
+        item, is_over = each.item, each.gone_at is not None
+        is_over = is_over or (each.pause is not None and each.pause.until is None)
+        if isinstance(item, Entry) and isinstance(item.rule, CronRule) and not is_over:
+            since, until = item.policy.clip(start, start + length)
+            total += count_any(item.rule.crons, since, until) if since < until else 0
+    return total
 
 
 def without_engine(

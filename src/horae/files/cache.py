@@ -99,7 +99,7 @@ class FileCache:
         return Scan(
             tuple(entries),
             (*standing, *sorted(blocked)),
-            tuple(problems),
+            tuple(map(self._named, problems)),
             known,
             is_still=partial(self._is_still, seen),
             is_bare=not found.plans and not hidden,
@@ -119,6 +119,11 @@ class FileCache:
 
     def _file(self, path: str) -> str:
         return f"{self.prefix}{path.removeprefix(self._top)}"
+
+    def _named(self, problem: HoraeError) -> HoraeError:
+        if not isinstance(problem, PlanFileError):
+            return problem
+        return problem.about(self._inner_name(problem.raw_path) or problem.raw_path)
 
     def _is_still(self, seen: Mapping[str, str], file: str) -> bool:
         try:

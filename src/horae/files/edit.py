@@ -183,6 +183,12 @@ def remove_tree(path: StrPath) -> None:
     rmtree(path, ignore_errors=True)
 
 
+def remove_stale(path: StrPath) -> None:
+    """Remove a file that a process left which has ended, such as a lock."""
+    with suppress(FileNotFoundError):  # it is gone
+        os.unlink(path)
+
+
 def spliced(content: bytes, splices: Sequence[Splice]) -> bytes:
     """Return *content* with each span replaced; spans go forward and never overlap."""
     pieces: list[bytes] = []

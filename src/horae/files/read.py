@@ -43,11 +43,24 @@ class PlanFileError(HoraeError, code="plan_file"):
         self._raw_path = path  # as the system has it, and not among the facts
         self.path = printable(path)  # in one line
         self.reason, self.line, self.column = reason, line, column
-        super().__init__(f"{self.path}: {reason}")
+        place = [self.path, *(str(each) for each in (line, column) if each is not None)]
+        super().__init__(f"{':'.join(place)}: {reason}")
 
     @property
     def raw_path(self) -> str:
         return self._raw_path
+
+    def below(self, root: StrPath) -> PlanFileError:
+        """Return the error with its path as it is from *root*."""
+        return self.about(short_name(self._raw_path, root))
+
+    def about(self, name: str) -> PlanFileError:
+        """Return the error with another name for its file."""
+        if type(self) is PlanMissingError:
+            return PlanMissingError(name, self.reason)
+        is_plain = type(self) is PlanFileError
+        own = {"line": self.line, "column": self.column}
+        return PlanFileError(name, self.reason, **own) if is_plain else self
 
 
 class PlanMissingError(PlanFileError, code="plan_missing", exit_code=Exit.NOT_FOUND):
@@ -172,6 +185,15 @@ def checked_name(path: StrPath) -> str:
     if not raw or b"\0" in raw:
         raise PlanFileError(name, "is not a valid file name")
     return name
+
+
+def short_name(path: StrPath, root: StrPath) -> str:
+    """Return *path* as it is from *root*, if it is beneath it; else as it is.
+
+    >>> short_name("/plans/ops/night.org", "/plans"), short_name("/etc/hosts", "/plans")
+    ('ops/night.org', '/etc/hosts')
+    """
+    return os.fspath(path).removeprefix(f"{os.fspath(root).rstrip('/')}/")
 
 
 def names_of(root: StrPath, path: str) -> Iterator[str]:
@@ -393,6 +415,5 @@ def decoded(path: str, data: bytes) -> str:
     line = data.count(b"\n", 0, at) + 1
     before = data[data.rfind(b"\n", 0, at) + 1 : at].decode()
     column = len(before.removeprefix("\ufeff")) + 1
-    where = f"line {line}, column {column} (byte {at})"
-    reason = f"{where}: 0x{data[at]:02x} is not UTF-8; save the file as UTF-8"
+    reason = f"0x{data[at]:02x} at byte {at} is not UTF-8; save the file as UTF-8"
     raise PlanFileError(path, reason, line=line, column=column)

@@ -1,14 +1,13 @@
 """The guard that all YAML passes: text goes in, plain text values and their places come out.
 
 A YAML library that builds data can crash the process (100,000 open brackets), run for hours
-(merge keys) or turn `012` into 10. So the text is first measured, and the library then asked for
-events, one at a time, never for data.
+(merge keys) or turn `012` into 10. So the library is asked for events, one at a time, never for
+data, and what is too deep or too much ends the reading before the library has seen the rest.
 """
 
 from __future__ import annotations
 
 import re
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from horae.errors import HoraeError
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 MAX_BYTES: Final = 1024 * 1024  # of one text, as UTF-8
 MAX_DEPTH: Final = 64  # collections inside one another
 MAX_NODES: Final = 50_000  # keys and values together: bounds time and memory
-MAX_BRACKETS: Final = 10_000  # `[` and `{` anywhere, in quotes and prose too
-MAX_INDENT: Final = 1_000  # columns before the first word of a line
 
 Data: TypeAlias = "str | list[Data] | YamlMap | None"
 
@@ -98,17 +95,11 @@ class _YamlText:
 _STRANGE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]|\r(?!\n)"
 )
-_BRACKET = re.compile(r"[\[{]")
-_STAIRCASE = re.compile(rf"^(?:[ \t]|[-?:](?=[ \t\r\n])){{{MAX_INDENT}}}", re.MULTILINE)
 _DIRECTIVE = re.compile(r"^%", re.MULTILINE)
 
 
 def _measure(source: _YamlText, *, limit: int) -> None:
-    """Refuse what no library should see; nothing here depends on reading quotes or comments.
-
-    Each level needs a bracket or a column of its own, so a text that passes nests at most
-    MAX_BRACKETS + 2 * MAX_INDENT deep in every reading of it.
-    """
+    """Refuse what no library should see; nothing here depends on reading quotes or comments."""
     body = source.body
     # The characters first: they are never more than the bytes, and a surrogate has no bytes.
     if len(body) > limit or (not body.isascii() and len(body.encode(errors="replace")) > limit):
@@ -126,12 +117,6 @@ def _measure(source: _YamlText, *, limit: int) -> None:
             reason = f"U+{ord(char):04X} is a line break for some parsers but not for others"
             fix = "end the line with LF, or write an escape in double quotes"
         raise source.error(strange.start(), reason, fix)
-    if bracket := next(islice(_BRACKET.finditer(body), MAX_BRACKETS, None), None):
-        reason = f"more than {MAX_BRACKETS:,} brackets"
-        raise source.error(bracket.start(), reason, "keep long lists in a file of their own")
-    if staircase := _STAIRCASE.search(body):
-        reason = f"a line indented by {MAX_INDENT:,} columns"
-        raise source.error(staircase.start(), reason, "indent by two spaces for each level")
     if directive := _DIRECTIVE.search(body):
         reason = "a line that begins with % (a directive)"
         raise source.error(directive.start(), reason, "remove it, or indent the text")

@@ -38,6 +38,7 @@ class Heading(NamedTuple):
     props: Mapping[str, str]
     places: Mapping[str, tuple[int, int]]  # line and column of each value
     passed: tuple[tuple[int, int, str], ...]  # line, column and reason of what is not read
+    tags: tuple[str, ...]
 
     def found(
         self, code: str, severity: Severity, message: str, fix: str | None = None, key: str = ""
@@ -101,7 +102,8 @@ def heading_of(headline: Headline, line: int, file: str, below: str = "") -> Hea
                 passed.append(
                     (row, 1, f"{shown(written.strip())} is not a property and is ignored")
                 )
-    return Heading(file, name, line, own + below, body.strip(), props, places, tuple(passed))
+    read_as = body.strip(), props, places, tuple(passed), tuple(headline.tags)
+    return Heading(file, name, line, own + below, *read_as)
 
 
 def line_and_column(text: str, at: int) -> tuple[int, int]:

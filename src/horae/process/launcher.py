@@ -17,7 +17,7 @@ import resource
 import select
 import sys
 
-from horae.process.output import LOG, quietly
+from horae.process.output import HEAD, LOG, TAIL, quietly
 from horae.process.supervisor import REPORT, Deaths, frame, now, poll_of, supervise
 from horae.process.tree import become_subreaper, signal_below
 
@@ -78,7 +78,7 @@ def rehearse(directory: bytes, *, certain: bool) -> None:
         "cwd": b"/", "directory": directory, "stdin": b"", "source": None, "target": None,
         "is_reported": True, "is_held": True, "is_last": True, "follows": False,
         "ends_at": None, "timeout": 10.0, "grace": 0.0,
-        "spellings": (b"rehearsal",), "address_space": None, "cgroup": None,
+        "spellings": (b"rehearsal",), "address_space": None, "kept": (HEAD, TAIL), "cgroup": None,
     }  # fmt: skip
     order = marshal.dumps(facts)
     for _ in range(REHEARSALS):

@@ -1,42 +1,467 @@
-"""What runs left behind: their output, by day and by number, until it is old or too much."""
+"""The output of runs on disk: read by byte, line and time; packed, and removed in time."""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
-from contextlib import suppress
+from array import array
+from bisect import bisect_left, bisect_right
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from stat import S_ISREG
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from horae.core.views import LEFT_OUT, RequestError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from datetime import timedelta
-    from pathlib import Path
 
 log = logging.getLogger(__name__)
 
+CHUNK: Final = 1 << 16  # bytes that are read at once
+PACK: Final = 4 << 20  # bytes in one packed file
+SMALL: Final = 1 << 16  # bytes of a file that is not worth packing
+SEARCHED: Final = 8 << 20  # bytes that are searched at once
+
+_REPORT: Final = "end.json"
+_RECORD: Final = "record.json"
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_PART: Final = re.compile(r"(?:\.(\d{1,18}))?(\.gz)?", re.ASCII)
+_HEADING: Final = re.compile(rb"(.+) \([^()]+:\d+\): ")  # of a step in the output of a workflow
+_OFFSET, _LINE, _TIME = range(3)  # the numbers of a row of the index
 
 
-def tidy(directory: Path, *, now: datetime, keep: timedelta, most: int) -> int:
-    """Remove output older than *keep*, then the oldest until *most* bytes and today's are left."""
-    gone = left = 0
-    for day in sorted(_children(directory), reverse=True):
-        if not _DAY.fullmatch(day.name) or not day.is_dir():
+class LogPart(NamedTuple):
+    """A file of an output, and which bytes of the output it has."""
+
+    start: int
+    end: int
+    path: str
+    is_packed: bool
+
+
+class LogLine(NamedTuple):
+    number: int  # from 1
+    start: int  # of its first byte
+    text: bytes  # without the line end
+
+
+class LogStep(NamedTuple):
+    """The output of one step of a workflow."""
+
+    name: str
+    line: int  # of its heading
+    start: int
+
+
+class LogSelection(NamedTuple):
+    """Which part of an output is wanted; what is None does not narrow it."""
+
+    start: int = 0  # bytes
+    end: int | None = None
+    line: int | None = None  # from this line on
+    since: datetime | None = None
+    step: str | None = None
+    tail: int | None = None  # lines
+
+
+class RunLog:
+    """The output of a run: its beginning, and if it is long its end, in one or several files."""
+
+    def __init__(self, path: Path) -> None:
+        self._directory, self._name = os.fspath(path.parent), path.name
+        self._index = array("Q")  # as far as it was read
+
+    def parts(self) -> list[LogPart]:
+        """Return the files of the output in order; between two of them bytes may be gone."""
+        try:
+            names = os.listdir(self._directory)
+        except OSError:
+            return []
+        found = []
+        for name in names:
+            match = name.startswith(self._name) and _PART.fullmatch(name[len(self._name) :])
+            if match:
+                path, is_packed = f"{self._directory}/{name}", match[2] is not None
+                start = int(match[1] or 0)
+                found.append(LogPart(start, start + _length(path, is_packed), path, is_packed))
+        kept: list[LogPart] = []
+        for part in sorted(found, key=lambda each: (each.start, each.is_packed)):
+            # A file that is being packed is there twice.
+            if part.end > part.start and (not kept or part.start >= kept[-1].end):
+                kept.append(part)
+        return kept
+
+    def gaps(self) -> list[tuple[int, int]]:
+        """Return where bytes are gone: the offset of the first, and of the next that is kept."""
+        each = pairwise(self.parts())
+        return [(one.end, two.start) for one, two in each if one.end != two.start]
+
+    @property
+    def end(self) -> int:
+        """The number of bytes that were written so far."""
+        parts = self.parts()
+        return parts[-1].end if parts else 0
+
+    def read(self, start: int, most: int = CHUNK) -> tuple[bytes, int]:
+        """Return some bytes from an offset on, and the offset of the next; no bytes: no more.
+
+        In place of bytes that are gone a line says how many.
+        """
+        for _ in range(3):  # a file may be packed or dropped while it is looked for
+            part = next((each for each in self.parts() if each.end > start), None)
+            if part is None:
+                break
+            if part.start > start:
+                return LEFT_OUT % (part.start - start), part.start
+            if data := _bytes(part, start - part.start, most):
+                return data, start + len(data)
+        return b"", start
+
+    def next_kept(self, start: int) -> int:
+        """Return an offset, or that of the next byte which is kept."""
+        part = next((each for each in self.parts() if each.end > start), None)
+        return start if part is None else max(start, part.start)
+
+    def last(self, most: int) -> tuple[bytes, int]:
+        """Return the last bytes without a gap, at most so many, and their offset."""
+        data, start = b"", None
+        for part in reversed(self.parts()):
+            if len(data) >= most or (start is not None and part.end != start):
+                break
+            size = min(most - len(data), part.end - part.start)
+            data = _bytes(part, part.end - part.start - size, size) + data
+            start = part.end - size
+        return data, start or 0
+
+    def start_of_last(self, count: int, end: int | None = None) -> int:
+        """Return the offset of the last lines, so many or as many as there are before *end*."""
+        parts = self.parts()
+        if end is not None:
+            parts = [each._replace(end=min(each.end, end)) for each in parts if each.start < end]
+        wanted = count + 1
+        for part in reversed(parts):
+            size = part.end - part.start
+            for start in range((size - 1) // CHUNK * CHUNK, -1, -CHUNK):
+                data = _bytes(part, start, min(CHUNK, size - start))
+                if part is parts[-1] and start + len(data) == size and not data.endswith(b"\n"):
+                    wanted -= 1  # the last line has no end yet
+                found = data.count(b"\n")
+                if found >= wanted > 0:
+                    at = len(data)
+                    for _ in range(wanted):
+                        at = data.rindex(b"\n", 0, at)
+                    return part.start + start + at + 1
+                if wanted <= 0:
+                    return part.end
+                wanted -= found
+        return 0
+
+    def start_of_line(self, number: int) -> int:
+        """Return the offset of a line, or of the first that is kept after it."""
+        before = number - 1  # line ends
+        if before <= 0:
+            return 0
+        start, lines = _near(self._rows(), _LINE, before - 1)[:2]
+        while lines < before:
+            data, after = self.read(start)
+            if not data:
+                break
+            if after - start != len(data):  # a gap
+                lines = _near(self._rows(), _OFFSET, after)[_LINE]
+            elif (found := data.count(b"\n")) < before - lines:
+                lines += found
+            else:
+                return after - len(data.split(b"\n", before - lines)[-1])
+            start = after
+        return start
+
+    def start_at(self, at: datetime) -> int:
+        """Return the offset of what was written at a time or later, to a second."""
+        rows = self._rows()
+        wanted = int(at.timestamp() * 1_000_000)
+        row = bisect_left(range(len(rows) // 3), wanted, key=lambda each: rows[3 * each + _TIME])
+        if row < len(rows) // 3:
+            return rows[3 * row]
+        # What came after the last row is not noted: it came within a second, or is short.
+        parts = self.parts()
+        with opened(parts[-1].path if parts else "") as descriptor:
+            written = 0.0 if descriptor is None else os.fstat(descriptor).st_mtime
+        if written < at.timestamp():
+            return self.end
+        return rows[3 * row - 3] if row else 0
+
+    def times_of(self, offsets: Iterable[int]) -> list[datetime | None]:
+        """Return when the output had come to some offsets, to a second; None: not noted."""
+        rows, times = self._rows(), list[datetime | None]()
+        for offset in offsets:
+            micros = _near(rows, _OFFSET, offset)[_TIME]
+            times.append(datetime.fromtimestamp(micros / 1_000_000, UTC) if micros else None)
+        return times
+
+    def line_of(self, offset: int) -> int:
+        """Return the number of the line that an offset is in."""
+        start, lines = _near(self._rows(), _OFFSET, offset)[:2]
+        while start < offset:
+            data, after = self.read(start, min(CHUNK, offset - start))
+            if not data or after - start != len(data):
+                break
+            lines, start = lines + data.count(b"\n"), after
+        return lines + 1
+
+    def lines(
+        self,
+        start: int = 0,
+        before: int | None = None,
+        *,
+        end: int | None = None,
+        having: bytes = b"",
+    ) -> Iterator[LogLine]:
+        """Yield the lines from an offset on; *before*: how many line ends are before it.
+
+        A line that is longer than a mebibyte is yielded in pieces. With *having*, which is in lower
+        case, only lines that have that text are yielded.
+        """
+        number = (self.line_of(start) if before is None else before + 1) if start else 1
+        rest = b""
+        while True:
+            data, after = self.read(
+                start, CHUNK if end is None else max(0, min(CHUNK, end - start))
+            )
+            if after - start != len(data):  # a gap: lines are counted anew
+                if rest and having in rest.lower():
+                    yield LogLine(number, start - len(rest), rest)
+                rest, start = b"", after
+                number = _near(self._rows(), _OFFSET, start)[_LINE] + 1
+                continue
+            block = rest + data
+            at, whole = after - len(block), list[bytes]()
+            if having in block.lower():
+                *whole, rest = block.split(b"\n")
+            else:  # the usual case of a search
+                number, rest = number + data.count(b"\n"), block[block.rfind(b"\n") + 1 :]
+            for each in whole:
+                if having in each.lower():
+                    yield LogLine(number, at, each)
+                number, at = number + 1, at + len(each) + 1
+            start = after
+            if rest and (not data or len(rest) >= 1 << 20):
+                if having in rest.lower():
+                    yield LogLine(number, start - len(rest), rest)
+                rest = b""
+            if not data:
+                return
+
+    def find(self, text: str, line: int = 1) -> tuple[Iterator[LogLine], int | None]:
+        """Return lines with a text from a line on, and the line from which to search on, if any.
+
+        The case of ASCII letters does not matter. It is no pattern: one that takes hours to match
+        would stop the engine.
+        """
+        start = self.start_of_line(line)
+        end = start + SEARCHED
+        if end >= self.end:
+            return self.lines(start, having=text.encode().lower()), None
+        then = max(self.line_of(end), self.line_of(start) + 1)
+        until = self.start_of_line(then)
+        return self.lines(start, end=until, having=text.encode().lower()), then
+
+    def count(self) -> int:
+        """Return the number of lines that were written so far."""
+        end = self.end
+        return self.line_of(end) - (self.read(end - 1)[0] == b"\n") if end else 0
+
+    def kept_lines(self) -> list[tuple[int, int]]:
+        """Return the first and the last line of each part without a gap."""
+        gaps = self.gaps()
+        if not self.end:
+            return []
+        firsts = [1, *(self.line_of(end) for _, end in gaps)]
+        lasts = [*(self.line_of(start - 1) for start, _ in gaps), self.count()]
+        return [*zip(firsts, lasts, strict=True)]
+
+    def steps(self) -> list[LogStep]:
+        """Return the steps of a workflow in the order in which they ended."""
+        names = {str(each.get("name")) for each in steps_in(_record(Path(self._directory)))}
+        found = []
+        for each in self.lines() if names else ():
+            heading = _HEADING.match(each.text)
+            if heading and (name := heading[1].decode(errors="replace")) in names:
+                found.append(LogStep(name, each.number, each.start))
+        return found
+
+    def select(self, wanted: LogSelection) -> tuple[int, int | None]:
+        """Return the offsets of the first byte and, unless all are wanted, after the last."""
+        start, end = wanted.start, wanted.end
+        if wanted.step is not None:
+            steps = self.steps()
+            at = next((n for n, each in enumerate(steps) if each.name == wanted.step), None)
+            if at is None:
+                known = ", ".join(each.name for each in steps) or "none"
+                raise RequestError(f"the output has no step {wanted.step!r}; steps: {known}")
+            start = max(start, steps[at].start)
+            end = steps[at + 1].start if at + 1 < len(steps) else end
+        if wanted.line is not None:
+            start = max(start, self.start_of_line(wanted.line))
+        if wanted.since is not None:
+            start = max(start, self.start_at(wanted.since))
+        if wanted.tail is not None:
+            start = max(start, self.start_of_last(wanted.tail, end))
+        return start, end
+
+    def _rows(self) -> array[int]:
+        with opened(f"{self._directory}/output.idx") as descriptor:
+            if descriptor is not None:
+                known = len(self._index) * 8
+                data = os.pread(descriptor, os.fstat(descriptor).st_size - known, known)
+                self._index.frombytes(data[: len(data) // 24 * 24])
+        return self._index
+
+
+def _near(rows: array[int], kind: int, most: int) -> tuple[int, int, int]:
+    """Return the last row of an index with a number of at most so much."""
+    row = bisect_right(range(len(rows) // 3), most, key=lambda each: rows[3 * each + kind]) - 1
+    return (0, 0, 0) if row < 0 else (rows[3 * row], rows[3 * row + 1], rows[3 * row + 2])
+
+
+@contextmanager
+def opened(path: str) -> Iterator[int | None]:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:  # it is not there, or gone
+        yield None
+        return
+    try:
+        yield descriptor if S_ISREG(os.fstat(descriptor).st_mode) else None
+    finally:
+        os.close(descriptor)
+
+
+def _length(path: str, is_packed: bool) -> int:
+    with opened(path) as descriptor:
+        if descriptor is None:
+            return 0
+        size = os.fstat(descriptor).st_size
+        # The end of a gzip file says how long it is unpacked.
+        return int.from_bytes(os.pread(descriptor, 4, size - 4), "little") if is_packed else size
+
+
+def _bytes(part: LogPart, start: int, most: int) -> bytes:
+    if part.is_packed:
+        return _unpacked(part.path)[start : start + most]
+    with opened(part.path) as descriptor:
+        return b"" if descriptor is None else os.pread(descriptor, most, start)
+
+
+@lru_cache(maxsize=4)
+def _unpacked(path: str) -> bytes:
+    import gzip  # not for commands that read no packed log
+
+    try:
+        with gzip.open(path) as file:
+            return file.read(PACK)
+    except (OSError, EOFError) as error:
+        log.warning("cannot read %s: %s", path, error)
+        return b""
+
+
+def pack(directory: Path) -> None:
+    """Pack the files of an output that has ended; a reader finds it whole at any time."""
+    import gzip  # as above
+
+    for part in _long_parts(directory):
+        found = os.stat(part.path)
+        for start in range(part.start, part.end, PACK):
+            path = f"{directory}/output.log.{start}.gz"
+            with gzip.GzipFile(f"{path}.new", "wb", compresslevel=6) as file:
+                file.write(_bytes(part, start - part.start, PACK))
+            os.utime(f"{path}.new", ns=(found.st_atime_ns, found.st_mtime_ns))
+            os.replace(f"{path}.new", path)
+        os.remove(part.path)
+
+
+def _long_parts(directory: Path) -> list[LogPart]:
+    parts = RunLog(directory / "output.log").parts()
+    return [each for each in parts if not each.is_packed and each.end - each.start >= SMALL]
+
+
+def _has_ended(run: Path) -> bool:
+    # A workflow has no report, and its record is there from the start on.
+    return (run / _REPORT).exists() or _record(run).get("finished") is not None
+
+
+def _record(run: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError):  # no workflow, or a power cut has damaged the record
+        record = json.loads((run / _RECORD).read_bytes())
+        return record if isinstance(record, dict) else {}
+    return {}
+
+
+def steps_in(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the steps in the record of a workflow, with those of the workflows below it."""
+    waiting: list[Any] = [record]
+    while waiting:
+        world = waiting.pop()
+        if isinstance(world, dict):
+            steps, inner = world.get("steps"), world.get("sub_workflows")
+            if isinstance(steps, list):
+                yield from (each for each in steps if isinstance(each, dict))
+            waiting += reversed(inner) if isinstance(inner, list) else ()
+
+
+def tidy(directory: Path, *, now: datetime, keep: timedelta) -> int:
+    """Remove output older than *keep*, pack that of runs that have ended; return what is left."""
+    left = 0
+    for run, age in _runs(directory, now):
+        if age > keep:
+            _remove(run)
             continue
-        began_at = datetime.fromisoformat(day.name).replace(tzinfo=UTC)
-        is_old = now - began_at > keep
-        for run in sorted(_children(day), key=_number, reverse=True):
-            left += _size(run)
-            if is_old or (left > most and began_at.date() < now.date()):
-                clear(run)
-                if run.exists():
-                    log.warning("cannot remove %s", run)
-                else:
-                    gone += 1
-        with suppress(OSError):  # it goes only if it is empty
-            os.rmdir(day)
-    return gone
+        if _long_parts(run) and _has_ended(run):  # in this order: a record can be long
+            with suppress(OSError):  # the disk is full, or it is gone
+                pack(run)
+        left += _size(run)
+    return left
+
+
+def trim(directory: Path, *, now: datetime, most: int, valued: Collection[int] = ()) -> int:
+    """Remove the oldest output until *most* bytes are left; return how many are.
+
+    The output of *valued* runs goes last, and that of a run which may be going on stays.
+    """
+    runs = [(run, _size(run), age) for run, age in _runs(directory, now)]
+    left = sum(size for _, size, _ in runs)
+    for run, size, age in sorted(runs, key=lambda each: _number(each[0]) in valued):
+        if left <= most:
+            break
+        if _has_ended(run) or age.days > 1:
+            left -= size if _remove(run) else 0
+    return left
+
+
+def _runs(directory: Path, now: datetime) -> list[tuple[Path, timedelta]]:
+    """Return the directories of runs and the ages of their days, the oldest first."""
+    found = []
+    for day in sorted(_children(directory)):
+        if _DAY.fullmatch(day.name) and day.is_dir():
+            age = now - datetime.fromisoformat(day.name).replace(tzinfo=UTC)
+            found += [(run, age) for run in sorted(_children(day), key=_number)]
+    return found
+
+
+def _remove(run: Path) -> bool:
+    clear(run)
+    if run.exists():
+        log.warning("cannot remove %s", run)
+        return False
+    with suppress(OSError):  # the day goes only if it is empty
+        os.rmdir(run.parent)
+    return True
 
 
 def clear(directory: Path) -> None:

@@ -5,7 +5,9 @@ The supervisor uses this, so only what is written in C is imported.
 
 from __future__ import annotations
 
+import _struct
 import os
+import time
 
 from horae.process.masking import Masker
 
@@ -20,23 +22,35 @@ else:  # hashlib would load OpenSSL
         from _sha2 import sha256
 
 LOG = b"output.log"
-SEGMENT = 1 << 20  # so much of the beginning of the output is kept, and so much of its end
+INDEX = b"output.idx"
+HEAD = 32 << 20  # so many bytes of the beginning of an output are kept
+TAIL = 32 << 20  # and so many of its end
+PARTS = 8  # files that have the end, besides the one that is written to
 CHUNK = 1 << 16
+STEP = 1 << 16  # bytes after which the index gets a row; it gets one after a second, too
 FIRST = 1000  # bytes of the first line
 LAST = 4000  # bytes of the end of a stream that are remembered
+LEFT = 1 << 20  # bytes that may still be in a pipe when its command has ended
 SHORT = 1 << 15  # bytes of what a filter puts out that need no file
 
 
 class Log:
-    """The output on disk: its first MiB, and its end in files `output.log.N` from N MiB on."""
+    """The output on disk: its beginning in `output.log`, its end in files `output.log.OFFSET`.
 
-    def __init__(self, path: bytes) -> None:
+    The index has rows of three numbers: how many bytes and how many lines were written before, and
+    the time in microseconds. The more rows there are, the further they are apart.
+    """
+
+    def __init__(self, path: bytes, *, head: int = HEAD, tail: int = TAIL) -> None:
         self._path = path
+        self._part = max(CHUNK, tail // PARTS)
         self._directory = -1  # made when it is needed
         self._descriptor = -1  # made when there is something to write
-        self._segments: list[tuple[bytes, int]] = []  # names and descriptors, the newest last
-        self._room = SEGMENT  # in the file that is written to
-        self._turn = 0  # how many of them there were
+        self._index = -1  # made when an output is long, or takes long
+        self._parts: list[bytes] = []  # names of files of the end, the newest last
+        self._room = head  # in the file that is written to
+        self._lines = self._rows = 0
+        self._noted, self._noted_at = 0, time.time()  # of the last row
         self.total = 0
         self.left_out = 0
 
@@ -52,43 +66,42 @@ class Log:
 
     def write(self, data: bytes) -> None:
         """Keep some output; what the disk does not take is lost, and nobody waits for it."""
-        self.total += len(data)
         if data and self._descriptor < 0:
             self._descriptor = self._open(LOG)
         while data:
-            if not self._room:  # go on in another file, and drop the oldest of three
-                self._room = SEGMENT
-                self._turn += 1
-                if len(self._segments) > 1:
-                    name, oldest = self._segments.pop(0)
-                    quietly(os.remove, name, dir_fd=self._directory)
-                    os.close(oldest)
-                name = LOG + b".%d" % self._turn
-                self._segments.append((name, self._open(name)))
+            if not self._room:
+                self._turn()
+            else:
+                at, step = time.time(), 1 << (self._rows >> 16)
+                if at - self._noted_at >= step or self.total - self._noted >= STEP * step:
+                    self._note(at)
             part, data = data[: self._room], data[self._room :]
+            quietly(write_all, self._descriptor, part)
             self._room -= len(part)
-            quietly(write_all, self._segments[-1][1] if self._segments else self._descriptor, part)
+            self.total += len(part)
+            self._lines += part.count(b"\n")
 
-    def finish(self) -> None:
-        if not self._segments:
-            return
-        newest = self._segments[-1][1]
-        older = self._segments[-2][1] if len(self._segments) > 1 else None
-        written = SEGMENT - self._room
-        missing = SEGMENT - written if older is not None else 0
-        self.left_out = self.total - SEGMENT - written - missing
-        if self.left_out:
-            quietly(
-                write_all, self._descriptor, b"\n[%d bytes of output left out]\n" % self.left_out
-            )
-        if older is not None:
-            _copy(older, self._descriptor, SEGMENT - missing, missing)
-        _copy(newest, self._descriptor, 0, written)
-        for name, _ in self._segments:
-            quietly(os.remove, name, dir_fd=self._directory)
+    def _turn(self) -> None:
+        """Go on in another file, and drop the oldest of the end if there is enough without it."""
+        if len(self._parts) > PARTS:
+            quietly(os.remove, self._parts.pop(0), dir_fd=self._directory)
+            self.left_out += self._part
+        os.close(self._descriptor)
+        self._parts.append(LOG + b".%d" % self.total)
+        self._descriptor = self._open(self._parts[-1])
+        self._room = self._part
+        self._note(time.time())
+
+    def _note(self, at: float) -> None:
+        if self._index < 0:
+            self._index = self._open(INDEX)
+        row = _struct.pack("=QQQ", self.total, self._lines, int(at * 1_000_000))
+        quietly(write_all, self._index, row)
+        self._rows += 1
+        self._noted, self._noted_at = self.total, at
 
     def close(self) -> None:
-        for each in (self._directory, self._descriptor, *(file for _, file in self._segments)):
+        for each in (self._directory, self._descriptor, self._index):
             if each >= 0:
                 os.close(each)
 
@@ -120,7 +133,7 @@ class Pipe:
     def finish(self, log: Log) -> None:
         """Take what is left in the pipe, without waiting for its end: a stranger may hold it."""
         try:
-            for _ in range(SEGMENT // CHUNK if self.reading >= 0 else 0):
+            for _ in range(LEFT // CHUNK if self.reading >= 0 else 0):
                 data = os.read(self.reading, CHUNK)
                 if not data or not self.take(data, log):
                     return
@@ -226,15 +239,3 @@ def quietly(action: Callable[..., object], *arguments: object, **options: object
 def write_all(descriptor: int, data: bytes) -> None:
     while data:
         data = data[os.write(descriptor, data) :]
-
-
-def _copy(source: int, target: int, start: int, length: int) -> None:
-    while length > 0:
-        try:
-            data = os.pread(source, min(length, CHUNK), start)
-        except OSError:
-            return
-        if not data:
-            return
-        quietly(write_all, target, data)
-        start, length = start + len(data), length - len(data)

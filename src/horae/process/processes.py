@@ -36,14 +36,16 @@ from horae.core.secret import guessed_in
 from horae.errors import Exit, HoraeError
 from horae.process import launcher
 from horae.process.cgroup import CgroupLimits, ParentCgroup, is_cleared, own_cgroup, standing
+from horae.process.handover import HandedProcesses, HandedRun
 from horae.process.masking import spellings_of
-from horae.process.output import LOG, quietly
-from horae.process.supervisor import REPORT, frame, now, take_frame
+from horae.process.output import HEAD, LOG, TAIL, quietly
+from horae.process.supervisor import PROTOCOL, REPORT, frame, now, take_frame
 from horae.process.tree import kill_marked, started
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
+    from horae.core.ports import Held
     from horae.process.run_cgroup import CgroupOrder
 
 log = logging.getLogger(__name__)
@@ -60,6 +62,7 @@ REST: Final = 0.3  # seconds after which one waits no longer
 LOG_NAME: Final = LOG.decode()
 REPORT_NAME: Final = REPORT.decode()
 _LOCK_NAME: Final = "runs.lock"
+_MARKS: Final = ("HORAE_DATA", "HORAE_RUN")  # in the environment of each process of a run
 _LOADER: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # where some builds find themselves
 _ENCODING: Final = (sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
 _KNOWN: Final = (
@@ -121,7 +124,10 @@ class Processes:
         certain: bool | None = None,
         cgroup: Path | None = None,
         limits: CgroupLimits | None = None,
+        kept: tuple[int, int] = (HEAD, TAIL),
+        given: HandedProcesses | None = None,
     ) -> None:
+        self._kept = kept  # bytes of the beginning of an output, and of its end
         self.certain_tree_kill = can_kill_trees() if certain is None else certain
         self.limits = limits or CgroupLimits()
         self._directory = directory
@@ -131,7 +137,12 @@ class Processes:
         self._lock = -1
         self._locking = asyncio.Lock()
         self._launcher: Launcher | None = None
+        self._given = given
+        self._older: list[Launcher] = []  # of images before this one, while their runs go on
+        self._closing: set[asyncio.Task[None]] = set()
         self.live: set[LiveRun] = set()
+        # Runs that were handed over, by number, or why one of them was ended.
+        self.adopted: dict[int, Held | Reason] = {}
         self._resting: list[SupervisorLine] = []
         self.ends_at: float | None = None  # when runs end unless a later moment is said
 
@@ -146,6 +157,11 @@ class Processes:
         """Wait until nothing of an engine before this one is alive, or raise OldRunsError."""
         async with self._locking:
             if self._launcher is not None:
+                return
+            if self._given is not None:
+                given, self._given = self._given, None
+                self._launcher = Launcher(given.lock, self._directory, self.certain_tree_kill)
+                await self._adopt(given)
                 return
             lock = self._lock = await _lock(self._directory / _LOCK_NAME, patience=patience)
             if self._cgroup is not None:
@@ -263,6 +279,7 @@ class Processes:
                 "grace": spec.grace.total_seconds(),
                 "spellings": spellings_of(frozenset(spec.secrets)),
                 "address_space": spec.address_space,
+                "kept": self._kept,
                 "cgroup": cgroup,
             }
         )
@@ -279,6 +296,72 @@ class Processes:
         for run in self.live:
             run.alive_until(moment)
 
+    async def _adopt(self, given: HandedProcesses) -> None:
+        self._lock = given.lock
+        launcher.GIVEN = given.descriptors  # ours may be more by now
+        for pid, control in given.launchers.items():
+            self._older.append(Launcher(given.lock, self._directory, self.certain_tree_kill))
+            self._older[-1].adopt(pid, control)
+        for handed in given.runs:
+            channel = socket.socket(fileno=handed.channel)
+            spec = Spec(
+                handed.number,
+                argv=(),
+                cwd=self._directory,
+                environment=handed.environment,
+                directory=Path(handed.directory),
+                grace=handed.grace,
+                address_space=handed.address_space,
+            )
+            line = SupervisorLine(
+                channel, handed.address_space, handed.launcher, self, handed.process
+            )
+            run = LiveRun(spec, line, self)
+            self.live.add(run)
+            run.adopt(handed)
+            self.adopted[handed.number] = run
+            if handed.protocol != PROTOCOL:
+                run.hang_up()
+                gone = partial(lambda process: started(process.pid) != process.started, run.process)
+                if not await _becomes_true(gone, now() + READY):
+                    run.kill_supervisor()
+                run.drop()
+                words = "ended by a restart: the new version cannot talk to the supervisor"
+                words += f" of the run (protocol {handed.protocol}, not {PROTOCOL})"
+                self.adopted[handed.number] = Reason(ReasonCode.UNKNOWN_PROTOCOL, words)
+        self.retire()
+
+    def carries(self, number: int, process: Process) -> bool:
+        """Tell whether a run is one process that can be handed over, and goes on."""
+        return any(run.spec.run == number and run.process == process for run in self._whole)
+
+    @property
+    def _whole(self) -> list[LiveRun]:
+        return [each for each in self.live if each.line.process and each.spec.is_reported]
+
+    async def hand_over(self, numbers: Collection[int]) -> HandedProcesses:
+        """Let go of runs without ending them; all others are ended."""
+        runs = [each for each in self._whole if each.spec.run in numbers]
+        handed = tuple(each.hand_over() for each in runs)
+        busy = {each.launcher for each in handed}
+        every = [each for each in (*self._older, self._launcher) if each is not None]
+        kept = {each.pid: each.hand_over() for each in every if each.pid and each.pid in busy}
+        self.live.difference_update(runs)
+        lock, self._lock = self._lock, -1
+        self._older = [each for each in every if each.pid is not None]
+        self._launcher = None
+        await self.close()
+        return HandedProcesses(lock, launcher.GIVEN, kept, handed)
+
+    def retire(self) -> None:
+        """End launchers of images before this one whose last run is over."""
+        busy = {run.line.launcher for run in self.live}
+        for each in [each for each in self._older if each.pid not in busy]:
+            self._older.remove(each)
+            closing = asyncio.create_task(each.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+
     async def close(self) -> None:
         """Kill every run that is left, and return when all of them are gone."""
         left = tuple(self.live)
@@ -286,9 +369,11 @@ class Processes:
             run.hang_up()
         for line in tuple(self._resting):
             self.lose(line)
-        if self._launcher is not None:
-            await self._launcher.close()
-            self._launcher = None
+        for each in (*self._older, self._launcher):
+            if each is not None:
+                await each.close()
+        self._launcher, self._older = None, []
+        await asyncio.gather(*self._closing)
         for run in left:
             run.drop()
         self._unlock()
@@ -304,18 +389,19 @@ class Processes:
         if self._cgroup is not None:
             cleared = partial(is_cleared, self._cgroup.path_of(number, pid))
             await _becomes_true(cleared, now() + READY)
-        if self._launcher is not None:
+        older = (each for each in self._older if each.pid == run.line.launcher)
+        if (above := next(older, self._launcher)) is not None:
             try:
                 async with asyncio.timeout(READY):
-                    await self._launcher.sweep(pid)
+                    await above.sweep(pid)
             except TimeoutError:
                 words = "the launcher did not confirm the end of process %d"
                 log.warning(words, pid, extra={"run": number})
         # If the launcher that forked it had died before, what was below it fell to nobody. The
         # variables that a run was given show what it started.
         known = run.spec.environment
-        if "HORAE_DATA" in known and "HORAE_RUN" in known:
-            marks = [os.fsencode(f"{each}={known[each]}") for each in ("HORAE_DATA", "HORAE_RUN")]
+        if all(each in known for each in _MARKS):
+            marks = [os.fsencode(f"{each}={known[each]}") for each in _MARKS]
             await _becomes_true(lambda: not kill_marked(marks), now() + READY)
 
     def let_rest(self, line: SupervisorLine) -> None:
@@ -338,7 +424,7 @@ class Launcher:
     _lock: int
     _directory: Path
     _certain: bool
-    _process: subprocess.Popen[bytes] | None = None
+    _process: subprocess.Popen[bytes] | AdoptedChild | None = None
     _control: socket.socket | None = None
     _heard: bytes = b""
     _sweeps: dict[int, asyncio.Future[None]] = field(default_factory=dict)
@@ -415,10 +501,24 @@ class Launcher:
             raise
         finally:
             theirs.close()
-        ours.setblocking(False)
-        asyncio.get_running_loop().add_reader(ours.fileno(), self._hear)
-        self._control = ours
+        self._listen(ours)
         return ours
+
+    def adopt(self, pid: int, control: int) -> None:
+        self._process = AdoptedChild(pid)
+        self._listen(socket.socket(fileno=control))
+
+    def hand_over(self) -> int:
+        """Return the descriptor of its control socket, and forget it."""
+        control, self._control, self._process = self._control, None, None
+        assert control is not None, "a launcher that is gone was forgotten before"
+        asyncio.get_running_loop().remove_reader(control.fileno())
+        return control.detach()
+
+    def _listen(self, control: socket.socket) -> None:
+        control.setblocking(False)
+        asyncio.get_running_loop().add_reader(control.fileno(), self._hear)
+        self._control = control
 
     def _hear(self) -> None:
         try:
@@ -454,6 +554,33 @@ class Launcher:
         for swept in sweeps.values():
             if not swept.done():
                 swept.set_result(None)
+
+
+@dataclass(eq=False, slots=True)
+class AdoptedChild:
+    """A child of this process that an image before this one started."""
+
+    pid: int
+    returncode: int | None = None
+
+    def poll(self) -> int | None:
+        return self._reap(os.WNOHANG)
+
+    def wait(self) -> int | None:
+        return self._reap(0)
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def _reap(self, options: int) -> int | None:
+        if self.returncode is None:
+            try:
+                pid, status = os.waitpid(self.pid, options)
+            except ChildProcessError:
+                pid, status = self.pid, 0
+            self.returncode = status if pid else None
+        return self.returncode
 
 
 def _log_of(directory: Path) -> int:
@@ -499,6 +626,15 @@ class SupervisorLine:
         if self._channel.fileno() >= 0:
             self._loop.remove_reader(self._channel.fileno())
             self._channel.close()
+
+    def hand_over(self) -> tuple[int, bytes]:
+        """Return the descriptor of its socket, and what was heard of an unfinished message."""
+        self._loop.remove_reader(self._channel.fileno())
+        return self._channel.detach(), bytes(self._heard)
+
+    def adopt(self, heard: bytes) -> None:
+        self._channel.setblocking(False)
+        self._heard += heard
 
     def tell(self, data: bytes) -> bool:
         # Then it is dead or does not listen; its end is heard, or is overdue.
@@ -630,8 +766,43 @@ class LiveRun:
         """Let it end at a moment of the boot clock, unless a later one is said before."""
         self.line.tell(frame(b"t", struct.pack("<d", moment)))
 
+    def hand_over(self) -> HandedRun:
+        overdue_at = None
+        if self._overdue is not None:
+            overdue_at = self._overdue.when()
+            self._overdue.cancel()
+        spec, line = self.spec, self.line
+        known = {each: spec.environment[each] for each in _MARKS if each in spec.environment}
+        channel, heard = line.hand_over()
+        return HandedRun(
+            spec.run,
+            PROTOCOL,
+            channel,
+            self.process,
+            line.launcher,
+            str(spec.directory),
+            known,
+            heard,
+            line.address_space,
+            spec.grace,
+            overdue_at,
+        )
+
+    def adopt(self, handed: HandedRun) -> None:
+        self.line.adopt(handed.heard)
+        self.answer(b"r", b"")
+        self._is_released = True
+        if handed.overdue_at is not None:
+            self._overdue = self._loop.call_at(handed.overdue_at, self.kill_supervisor)
+
     async def ended(self) -> Ended:
         """Return how it ended, once nothing of it is left; RunError if it could not be made."""
+        try:
+            return await self._ended()
+        finally:
+            self._processes.retire()
+
+    async def _ended(self) -> Ended:
         body = await asyncio.shield(self._end)
         if self._refusal:
             raise RunError(self._refusal)

@@ -31,7 +31,7 @@ import sys
 import time
 from _json import encode_basestring_ascii as quoted
 
-from horae.process.output import CHUNK, LOG, Log, Stream, Target, quietly, write_all
+from horae.process.output import CHUNK, INDEX, LOG, Log, Stream, Target, quietly, write_all
 from horae.process.run_cgroup import RunCgroup
 from horae.process.tree import give_up_privileges, has_reaped_all, signal_below, started
 
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         timeout: float | None
         grace: float
         spellings: tuple[bytes, ...]
+        kept: tuple[int, int]  # bytes of the beginning of the output, and of its end
         address_space: int | None
         cgroup: CgroupOrder | None
 
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
 else:
     import _signal as signal
 
+PROTOCOL = 1  # of what is said above; an engine can adopt a run whose supervisor speaks the same
 REPORT = b"end.json"
 GROUP_PATIENCE = 0.2  # seconds for a killed group to be gone, where nothing proves it
 BURIALS = 1000  # orphans reaped before anything else is looked at
@@ -249,7 +251,8 @@ class Supervisor:
     def prepare(self) -> None:
         facts = self._facts
         os.umask(0o077)
-        self._log = Log(facts["directory"])
+        head, tail = facts["kept"]
+        self._log = Log(facts["directory"], head=head, tail=tail)
         if facts["is_reported"]:
             _forget_before(facts["directory"])
             self._log.directory()
@@ -433,7 +436,6 @@ class Supervisor:
             self._end_tree()
             for stream in self._streams:
                 stream.finish(self._log)
-        self._log.finish()
         report = self._report().encode()
         if self._cgroup:
             self._cgroup.remove()
@@ -556,7 +558,7 @@ def _forget_before(path: bytes) -> None:
         return
     except FileExistsError:
         for name in os.listdir(path):
-            if name == REPORT or name.startswith(LOG):
+            if name in {REPORT, INDEX} or name.startswith(LOG):
                 quietly(os.remove, path + b"/" + name)
 
 

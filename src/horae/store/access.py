@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from horae.core import access
 from horae.core.access import Session, Token
 from horae.core.ports import moment, plain
-from horae.core.scope import OPERATOR, Scope, parse_scopes, scope_words
+from horae.core.scope import OPERATOR, Scope, in_order, parse_scopes, scope_words
 from horae.store.database import looking_into
 from horae.store.ledger import ANYBODY
 from horae.store.sql import theme
@@ -132,7 +132,7 @@ def restore_access(tx: Transaction, digests: list[str] | None) -> None:
 
 
 def _token(row: sqlite3.Row) -> Token:
-    scopes = parse_scopes(row["scopes"].split())
+    scopes = in_order(parse_scopes(row["scopes"].split()))
     return Token(row["name"], scopes, moment(int(row["created_at"])), moment(row["used_at"]))
 
 
@@ -145,7 +145,7 @@ def _session(row: sqlite3.Row) -> Session:
     return Session(
         _id(row["digest"]),
         row["token"],
-        frozenset({Scope.ADMIN}) if is_operator else parse_scopes(row["scopes"].split()),
+        (Scope.ADMIN,) if is_operator else in_order(parse_scopes(row["scopes"].split())),
         moment(int(row["created_at"])),
         moment(int(row["used_at"])),
         moment(int(row["expires_at"])),

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pgqueuer.domain.types import QueueEntrypoint
     from pgqueuer.ports.driver import NotifyCallback
 
-    from horae.cluster.lease import QueueJob
+    from horae.core.lease import QueueJob
     from horae.store.ledger import SqlLedger, Transaction
     from horae.store.pg_wire import DatabaseAddress
 

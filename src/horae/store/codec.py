@@ -16,6 +16,7 @@ from msgspec import MsgspecError, Struct, to_builtins
 from msgspec.json import Decoder, Encoder
 from msgspec.structs import replace
 
+from horae.core.decide import counts_from_end
 from horae.core.entry import (
     DEFAULT,
     PROPERTIES,
@@ -24,7 +25,6 @@ from horae.core.entry import (
     Origin,
     Pause,
     Policy,
-    RepeaterRule,
     Rule,
     Unarmed,
     Work,
@@ -44,7 +44,6 @@ from horae.core.ports import (
 from horae.core.project import next_time, unpaused
 from horae.core.receipt import Filed, Reason, Receipt, Status
 from horae.timing.cron import Cron
-from horae.timing.repeater import RepeaterKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -198,14 +197,11 @@ def item_of(row: LedgerRow) -> Entry | Unarmed:
 @_read("entry")
 def entry_of(row: LedgerRow) -> Entry:
     spec = _SPECS.decode(row["spec"])
-    rule = spec.rule
-    if isinstance(rule, CadenceRule):
-        rule = CadenceRule(rule.base, rule.first_at, *_counts(row))
     return Entry(
         row["address"],
         Origin(row["file"], row["line"]),
         row["title"],
-        rule,
+        _counted(spec.rule, row),
         spec.work,
         spec.agents,
         spec.policy,
@@ -218,17 +214,16 @@ def entry_of(row: LedgerRow) -> Entry:
     )
 
 
-def _counts(row: LedgerRow) -> tuple[int, int, int]:
-    return row["ticks"], row["streak"], row["failures"]
+def _counted(rule: Rule, row: LedgerRow) -> Rule:
+    if not isinstance(rule, CadenceRule):
+        return rule
+    return CadenceRule(rule.base, rule.first_at, row["ticks"], row["streak"], row["failures"])
 
 
 def numbered(entry: Entry, row: LedgerRow) -> Entry:
-    rule = entry.rule
-    if isinstance(rule, CadenceRule):
-        rule = CadenceRule(rule.base, rule.first_at, *_counts(row))
     return replace(
         entry,
-        rule=rule,
+        rule=_counted(entry.rule, row),
         number=row["number"],
         accounted_to=moment(row["accounted_to"]),
         ended_at=moment(row["ended_at"]),
@@ -250,16 +245,6 @@ def next_after(
     if ended_at != entry.ended_at and counts_from_end(entry.rule):
         entry = replace(entry, ended_at=ended_at)
     return micros(next_time(unpaused(entry), accounted_to))
-
-
-def counts_from_end(rule: Rule) -> bool:
-    """Tell whether the next moment of a rule follows from the end of its last run."""
-    match rule:
-        case CadenceRule():
-            return True
-        case RepeaterRule(_, repeater):
-            return repeater.kind is RepeaterKind.RESTART
-    return False
 
 
 def due_of(row: LedgerRow) -> DueEntry:

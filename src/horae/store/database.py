@@ -6,18 +6,21 @@ the database; the lock on the directory keeps every other away. Readers cannot w
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from horae.core.ports import (
     LedgerBusyError,
     LedgerDamagedError,
+    LedgerError,
     LedgerNewerError,
+    LedgerUnavailableError,
     LedgerWriteError,
 )
 from horae.core.private import sync, write_durably
@@ -25,9 +28,9 @@ from horae.store import recode
 from horae.store.sql import migrations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-Seal: TypeAlias = "Callable[[sqlite3.Connection], None]"
+log = logging.getLogger(__name__)
 
 MEMORY: Final = ":memory:"
 PATIENCE: Final = timedelta(seconds=5)  # how long a write waits for another process
@@ -35,12 +38,12 @@ PATIENCE: Final = timedelta(seconds=5)  # how long a write waits for another pro
 BEGIN: Final = "BEGIN IMMEDIATE"
 DATABASE: Final = "ledger.db"
 DRAFT: Final = f"{DATABASE}.new"
+BACKUPS: Final = "backups"
 MARK: Final = "HORAE"  # says that there was a ledger here, whatever became of it
 APPLICATION: Final = 0x486F7261  # "Hora"
 IN_USE: Final = f"{DATABASE}-open"  # there from the first write to the last; a kill leaves it
 SMALL: Final = 16 * 2**20  # bytes: a ledger up to this is read through at every start
 _LET_BEFORE: Final = 1.0  # seconds
-_SEAL: Final = "-- seal\n"  # what a migration begins with before which secrets are moved out
 _BESIDE: Final = ("-wal", "-shm", "-open")
 
 _FILES: Final = {
@@ -115,12 +118,11 @@ def may_check_later(directory: Path) -> bool:
 
 
 def open_writer(
-    directory: Path, *, patience: timedelta, seal: Seal | None = None, check_later: bool = False
+    directory: Path, *, patience: timedelta, check_later: bool = False
 ) -> sqlite3.Connection:
     """Return the one writing connection, to a database that is whole and of our version.
 
-    *seal* moves secrets out of a ledger that still holds them. With *check_later* it is only
-    looked at from outside, and the caller has a `Checkup` made.
+    With *check_later* it is only looked at from outside, and the caller has a `Checkup` made.
     """
     path = directory / DATABASE
     refuse_loss(path, was_there=(directory / MARK).exists())
@@ -135,7 +137,8 @@ def open_writer(
                 _check_pages(connection, str(path))
             check(connection, str(path), may_be_empty=not (directory / MARK).exists())
             connection.execute("PRAGMA journal_mode = WAL")
-            migrate(connection, seal=seal)
+            _back_up_older(connection, directory)
+            migrate(connection)
             _write_once(directory, MARK)
             _write_once(directory, IN_USE)
         except BaseException:
@@ -194,7 +197,7 @@ class Checkup:
         if self._is_given_up:
             return
         # What is no damage, the writer meets by itself; and whoever stops it wants no answer.
-        with suppress(sqlite3.Error, LedgerBusyError, LedgerWriteError):
+        with suppress(sqlite3.Error, LedgerUnavailableError):
             try:
                 with sqlite_errors(self._place):
                     _check_pages(self._connection, self._place)
@@ -203,7 +206,7 @@ class Checkup:
 
 
 def check(connection: sqlite3.Connection, place: str, *, may_be_empty: bool = False) -> None:
-    """Raise an error unless the database is a ledger, and is not newer than we are."""
+    """Raise an error unless the database is a ledger of a version that we know."""
     application, version = (
         connection.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("application_id", "user_version")
@@ -214,9 +217,14 @@ def check(connection: sqlite3.Connection, place: str, *, may_be_empty: bool = Fa
         return
     if application != APPLICATION:
         raise _damaged(place, "not a ledger of horae, but another database")
-    if version > len(migrations()):
-        reason = f"the schema has version {version}, and this horae supports {len(migrations())}"
-        raise LedgerNewerError(place, reason, remedy="use the newer horae that wrote it")
+    oldest, newest = min(migrations()), max(migrations())
+    reason = f"the schema has version {version}, and this horae supports"
+    if version > newest:
+        remedy = "use the newer horae that wrote it"
+        raise LedgerNewerError(place, f"{reason} {newest}", remedy=remedy)
+    if version < oldest:
+        remedy = "open it with the last build that migrates it"
+        raise LedgerError(place, f"{reason} {oldest} to {newest}", remedy=remedy)
 
 
 def _check_pages(connection: sqlite3.Connection, place: str, how: str = "quick_check") -> None:
@@ -225,14 +233,37 @@ def _check_pages(connection: sqlite3.Connection, place: str, how: str = "quick_c
         raise _damaged(place, f"the ledger is damaged ({problem})")
 
 
-def migrate(connection: sqlite3.Connection, *, seal: Seal | None = None) -> None:
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version < len(migrations()):
+def version_of(connection: sqlite3.Connection) -> int:
+    """Return the version of a schema; 0: there is none yet."""
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return version
+
+
+def _back_up_older(connection: sqlite3.Connection, directory: Path) -> None:
+    """Make a verified copy of a ledger that is going to be migrated; without one it is not."""
+    if 0 < (version := version_of(connection)) < max(migrations()):
+        target = directory / older_backup(version)
+        prepare_folder(target.parent)
+        copy_into(connection, target)
+        made = [n for n in range(1, version + 1) if (directory / older_backup(n)).exists()]
+        for older in made[:-2]:
+            os.remove(directory / older_backup(older))
+        log.info("the ledger has schema %d; its backup before the upgrade is %s", version, target)
+
+
+def older_backup(version: int) -> str:
+    """Return where in a data directory the copy of a ledger is that had an older schema."""
+    return f"{BACKUPS}/ledger-schema-{version}.db"
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    version = version_of(connection)
+    if version < max(migrations()):
         connection.create_function("recode_entry", 1, recode.entry, deterministic=True)
         connection.create_function("recode_policy", 1, recode.policy, deterministic=True)
-    for number, script in enumerate(migrations()[version:], start=version + 1):
-        if version and seal is not None and script.startswith(_SEAL):
-            seal(connection)  # before the version: killed in the middle it begins again
+    for number, script in migrations().items():
+        if number <= version:
+            continue
         # One transaction, or each statement would commit by itself.
         marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {number};"
         connection.executescript(f"{BEGIN};\n{script}\n{marks} COMMIT;")
@@ -284,7 +315,7 @@ def looking_into(path: Path) -> closing[sqlite3.Connection]:
 
 
 @contextmanager
-def draft_of(backup: Path | None, directory: Path, *, seal: Seal) -> Iterator[sqlite3.Connection]:
+def draft_of(backup: Path | None, directory: Path) -> Iterator[sqlite3.Connection]:
     """Make a ledger of our version that is not yet in its place: a copy of the backup, or empty.
 
     What is written into it is all there at the end, or none.
@@ -292,12 +323,12 @@ def draft_of(backup: Path | None, directory: Path, *, seal: Seal) -> Iterator[sq
     path = directory / DRAFT
     with sqlite_errors(str(path)):
         _create(path)
-        with closing(connect_draft(path)) as draft:
+        with closing(_connect(str(path), PATIENCE)) as draft:
             if backup is not None:
                 with looking_into(backup) as source:
                     source.backup(draft)
             draft.execute("PRAGMA journal_mode = DELETE")
-            migrate(draft, seal=seal)
+            migrate(draft)
             with transaction(draft):
                 yield draft
 
@@ -316,10 +347,6 @@ def put_in_place(directory: Path, *, aside: str) -> Path:
     _write_once(directory, MARK)
     sync(directory)
     return old
-
-
-def connect_draft(draft: Path) -> sqlite3.Connection:
-    return _connect(str(draft), PATIENCE)
 
 
 def _connect(name: str, patience: timedelta, *, is_uri: bool = False) -> sqlite3.Connection:

@@ -10,7 +10,7 @@ import json
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from horae.cluster.lease import Leader, Membership, NodeDescription, Renewal
+from horae.core.lease import Leader, Membership, NodeDescription, Renewal
 from horae.core.ports import LedgerError, StaleTermError, plain
 from horae.store.ledger import CallQueue, Transaction
 

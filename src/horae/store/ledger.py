@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import lru_cache, partial
+from functools import partial
 from itertools import chain
 from threading import Lock
 from typing import (
@@ -29,7 +29,7 @@ from typing import (
 from msgspec.structs import replace
 
 from horae.core.actor import ENGINE, current_actor
-from horae.core.decide import LOOKED_BACK, occasions
+from horae.core.decide import LOOKED_BACK, counts_from_end, occasions
 from horae.core.entry import AfterRule, CadenceRule, CronRule, Entry, key_time
 from horae.core.ports import (
     FRESH_LEDGER,
@@ -65,6 +65,7 @@ from horae.core.receipt import (
     is_planned,
     may_become,
 )
+from horae.core.text import is_number
 from horae.org.collector import collector_paused
 from horae.store import arming, codec, scanning
 from horae.store.codec import filed_of, listed
@@ -95,6 +96,10 @@ ANYBODY: Final = 0  # the term of what a person asks for, whoever decides
 _LONG: Final = 1000  # a scan of more entries is committed alone
 _TOGETHER: Final = 250  # rows in one statement
 _ALIKE: Final = 32  # rows from which one statement costs less than one for each
+_BY_NUMBER: Final = ".number = :number"
+_BY_NUMBERS: Final = ".number IN (SELECT value FROM json_each(:numbers))"
+_LEAST: Final = -(1 << 62)  # before every moment
+_MOST: Final = 1 << 62  # after every moment, and every number
 _MOST_CALLS: Final = 256  # in one commit: the first is not to wait for an endless line
 
 _TICK: Final = "tick:"
@@ -108,7 +113,6 @@ class ReceiptState(NamedTuple):
     entry: int
     status: Status
     attempts: int
-    machine: str | None = None
 
 
 class ReceiptOver(NamedTuple):
@@ -171,18 +175,18 @@ class Transaction:
 
         Rows that differ in nothing but their first value, a number, are done by one statement.
         """
-        many = self.sql.get(f"{query}_many")
-        if many is not None and len(rows) > 1:
-            values = {"rows": json.dumps(rows, default=bytearray.hex)}
-            return max(0, self.execute(many, values).rowcount)
         text = self.sql[query]
-        if len(rows) > 1 and isinstance(self.connection, sqlite3.Connection):
-            alike, rest = self.sql.get(f"alike.{query.replace('.', '_')}"), [*rows[0].values()][1:]
-            if alike and len(rows) >= _ALIKE and all([*row.values()][1:] == rest for row in rows):
-                numbers = json.dumps([row["number"] for row in rows])
-                return self.execute(alike, {**rows[0], "numbers": numbers}).rowcount
-            return _change_rows(self.connection, text, rows)
-        return sum(max(0, self.execute(text, row).rowcount) for row in rows)
+        if len(rows) < 2:
+            return sum(self.execute(text, row).rowcount for row in rows)
+        if not isinstance(self.connection, sqlite3.Connection):
+            values = {"rows": json.dumps(rows, default=bytearray.hex)}
+            return self.execute(self.sql[f"{query}_many"], values).rowcount
+        if len(rows) >= _ALIKE and _BY_NUMBER in text:
+            numbers, rest = {row["number"]: None for row in rows}, [*rows[0].values()][1:]
+            if len(numbers) == len(rows) and all([*row.values()][1:] == rest for row in rows):
+                values = {**rows[0], "numbers": json.dumps([*numbers])}
+                return self.execute(text.replace(_BY_NUMBER, _BY_NUMBERS), values).rowcount
+        return _change_rows(self.connection, text, rows)
 
     def term(self) -> int:
         return int(self.row("term.current")[0])
@@ -197,10 +201,6 @@ class Transaction:
         return self.every(listed, query, source=source)
 
     def find(self, word: str) -> list[Listed]:
-        """Return the entries that go by a word, in the first way in which any does.
-
-        What is gone is only meant if nothing that is there goes by that word.
-        """
         word = plain(word)
         file, _, line = word.rpartition(":")
         ways: list[tuple[str, dict[str, object]]] = [
@@ -209,9 +209,9 @@ class Transaction:
             ("by_address", {"word": f"agent:{word}"}),
             ("by_title", {"word": word}),
         ]
-        if _is_number(word):
+        if is_number(word):
             ways.insert(0, ("one", {"number": int(word)}))
-        if _is_number(line):
+        if is_number(line):
             ways.append(("by_place", {"file": file, "line": int(line)}))
         gone: list[Listed] = []
         for query, values in ways:
@@ -319,7 +319,7 @@ class Transaction:
             origin = entry.origin
             is_as_read &= (origin.file, origin.line, entry.digest) == (row[6], row[7], row[8])
             if taken and not taken.isdisjoint((number, each.key) for each in receipts):
-                if codec.counts_from_end(entry.rule):
+                if counts_from_end(entry.rule):
                     passed += [(number, each) for each in receipts]
                 receipts = _free(number, receipts, taken)
             drafts += [(entry, each, row[4], row[3]) for each in receipts]
@@ -420,7 +420,7 @@ class Transaction:
             attempts=int(status is Status.RUNNING),
             machine=self.node or None,
         )
-        facts = _moved_facts(reason, reason.code, status, self.node)
+        facts = _moved_facts(reason, status, self.node)
         self.change("several.moved", numbers=numbers, now=at, facts=facts, actor=self.actor)
 
     def hold(self, number: int, *, reason: Reason, now: datetime) -> bool:
@@ -469,10 +469,10 @@ class Transaction:
             filed_of,
             f"receipt.{query}",
             entry=entry,
-            since=since,
-            until=until,
-            statuses=json.dumps(sorted(statuses)) if statuses else None,
-            cursor=cursor,
+            since=since or _LEAST,
+            until=until or _MOST,
+            statuses=" ".join(statuses or Status),
+            cursor=_MOST if cursor is None else cursor,
             limit=limit + 1,
         )
         page = tuple(found[:limit])
@@ -488,10 +488,6 @@ class Transaction:
     # Runs
 
     def start_many(self, receipts: Sequence[Filed], *, now: datetime) -> list[Job | None]:
-        """Take waiting receipts, open their runs and return all that these need.
-
-        None: the receipt does not wait.
-        """
         numbers = json.dumps([filed.number for filed in receipts])
         found = {row[0]: row for row in self.rows("several.starting", numbers=numbers)}
         jobs: list[Job | None] = [None] * len(receipts)
@@ -506,7 +502,7 @@ class Transaction:
         name, generation = self.worker or (None, None)
         opened, at = [], micros(now)
         for number, (place, filed, row) in enumerate(free, start=int(last[0]) + 1):
-            _, _, _, attempts, memory, digest, body = row
+            _, _, attempts, memory, digest, body = row
             opened.append({
                 "number": number, "receipt": filed.number, "attempt": attempts + 1, "now": at,
                 "member": name, "generation": generation,
@@ -522,8 +518,7 @@ class Transaction:
 
     def running_many(self, made: Sequence[tuple[int, Process]], *, now: datetime) -> list[bool]:
         numbers = json.dumps([number for number, _ in made])
-        rows = self.rows("several.standing_of_runs", numbers=numbers)
-        stands = {row[5]: _state(row) for row in rows}
+        stands = {row[4]: _state(row) for row in self.rows("several.ending", numbers=numbers)}
         moves, known, is_noted = [], [], []
         for number, process in made:
             each = stands.pop(number, None)
@@ -537,7 +532,6 @@ class Transaction:
         return is_noted
 
     def give_back(self, number: int, *, reason: Reason, now: datetime, died: bool = False) -> bool:
-        """Let the receipt of a run that was never let go wait again."""
         stands = self.one(_state, "receipt.standing_of_run", number=number)
         if stands is None:
             return False
@@ -550,9 +544,8 @@ class Transaction:
         return True
 
     def end_many(self, ends: Sequence[RunEnd], *, now: datetime) -> list[RunOver | None]:
-        """Record how runs ended, and let receipts and entries go on; None: a run was over."""
         numbers = json.dumps([end.run for end in ends])
-        found = {row[5]: row for row in self.rows("several.ending", numbers=numbers)}
+        found = {row[4]: row for row in self.rows("several.ending", numbers=numbers)}
         has_alerts = self.row("entry.followers") is not None
         over: dict[int, RunOver] = {}
         batch: dict[int, tuple[RunEnd, sqlite3.Row]] = {}  # by entry
@@ -578,7 +571,7 @@ class Transaction:
             was, ended, reason = _state(row), end.ended, end.ended.reason
             # One that could not even be made was an attempt too, or it would be tried for ever.
             attempts = was.attempts + (was.status is Status.STARTING)
-            retry = None if end.is_last else codec.read_policy(row[7]).retry
+            retry = None if end.is_last else codec.read_policy(row[6]).retry
             status, start_at = after_end(ended.outcome, attempts=attempts, retry=retry, now=now)
             is_settled = end.is_settled and start_at is None and not has_alerts
             more: dict[str, Any] = {"start_at": start_at, "is_settled": is_settled}
@@ -586,7 +579,7 @@ class Transaction:
             events.append(self._moved(was, status, reason, at))
             runs.append(_closing(end.run, ended.outcome, reason, at, ended))
             if status in ENDS:
-                over.append(ReceiptOver(was.entry, row[6], status, ended.memory, ended.is_counted))
+                over.append(ReceiptOver(was.entry, row[5], status, ended.memory, ended.is_counted))
             if status in BAD:
                 bad.add(was.entry)
             after[end.run] = was.entry, status, is_settled
@@ -627,6 +620,9 @@ class Transaction:
     def runs_of(self, receipt: int) -> list[Run]:
         return self.every(codec.run_of, "run.of_receipt", receipt=receipt)
 
+    def newest_ends(self) -> frozenset[int]:
+        return frozenset(row[0] for row in self.rows("run.newest_ends"))
+
     def last_run(self, entry: int) -> Run | None:
         return self.one(codec.run_of, "run.last_of_entry", entry=entry)
 
@@ -658,9 +654,9 @@ class Transaction:
         )
 
     def through(self) -> dict[str, int]:
-        """Return up to which number events can be read, if several write at once."""
+        """Return up to which number events can be read; less than all if several write at once."""
         announced = getattr(self.connection, "announced", None)
-        return {} if announced is None else {"through": self.row("event.through", **announced)[0]}
+        return {"through": self.row("event.through", **announced)[0] if announced else _MOST}
 
     def keep_texts(self, texts: Iterable[tuple[str, str]], *, now: datetime) -> None:
         """Keep texts by their digests."""
@@ -723,7 +719,7 @@ class Transaction:
     def _moved(
         self, stands: Filed | ReceiptState, status: Status, reason: Reason, at: int
     ) -> dict[str, Any]:
-        facts = _moved_facts(reason, reason.code, status, self.node)
+        facts = _moved_facts(reason, status, self.node)
         return self._event(at, "receipt", facts, stands.entry, stands.number)
 
     def _standing(self, numbers: Iterable[int]) -> list[sqlite3.Row]:
@@ -803,7 +799,7 @@ class Transaction:
         for number, key, status, memory, is_counted in over:
             _, spec, accounted_to, end, streak, failures = stands[number]
             rule = None if spec is None else codec.read_rule(spec)
-            waited = rule is not None and codec.counts_from_end(rule)
+            waited = rule is not None and counts_from_end(rule)
             if is_planned(key) and (waited or status in ENDS):
                 # Not before the watermark, or a clock set back would hide the next moment for ever.
                 end = max(at, int(accounted_to)) if waited else at
@@ -852,14 +848,12 @@ def _written(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _state(row: sqlite3.Row) -> ReceiptState:
-    return ReceiptState(row[0], row[1], Status(row[2]), row[3], row[4])
+    return ReceiptState(row[0], row[1], Status(row[2]), row[3])
 
 
-# Thousands of receipts start and end for a few reasons.
-@lru_cache(maxsize=256)
-def _moved_facts(reason: str, code: str, status: str, node: str) -> str:
+def _moved_facts(reason: Reason, status: Status, node: str) -> str:
     where = {"node": node} if node else {}
-    return compact_words(**where, reason=reason, reason_code=code, status=status)
+    return compact_words(**where, reason=reason, reason_code=reason.code, status=status)
 
 
 def _moving(
@@ -917,10 +911,6 @@ def _free(
     return tuple(free)
 
 
-def _is_number(word: str) -> bool:
-    return word.isascii() and word.isdigit() and len(word) < 19
-
-
 def _counts(status: Status, streak: int, failures: int, *, is_tick: bool) -> tuple[int, int]:
     """Return how many in a row found no work, and how many failed, after one more has ended."""
     if status in BAD:
@@ -947,13 +937,8 @@ def _watermark(entry: Entry, decision: Decision) -> dict[str, Any]:
 
 
 def _facts(filed: Filed) -> str:
-    receipt = filed.receipt
-    return _filed_facts(receipt.key, receipt.reason, receipt.reason.code, receipt.status)
-
-
-@lru_cache(maxsize=256)
-def _filed_facts(key: str, reason: str, code: str, status: str) -> str:
-    return compact_words(key=key, reason=reason, reason_code=code, status=status)
+    key, reason, status = filed.receipt.key, filed.receipt.reason, filed.receipt.status
+    return compact_words(key=key, reason=reason, reason_code=reason.code, status=status)
 
 
 def _is_alike(filed: Filed, other: Filed) -> bool:
@@ -1292,6 +1277,7 @@ class SqlLedger(ABC):
     run = _reading(Transaction.run)
     runs_of = _reading(Transaction.runs_of)
     last_run = _reading(Transaction.last_run)
+    newest_ends = _reading(Transaction.newest_ends)
     newest_event = _reading(Transaction.newest_event)
     events_after = _reading(Transaction.events_after)
     fresh_at = _reading(Transaction.fresh_at)

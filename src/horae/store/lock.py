@@ -61,6 +61,8 @@ class LockHolder:
     use: LockUse = LockUse.ENGINE  # an older version of horae does not say it
     is_stopping: bool = False  # an engine that waits for its runs and takes no requests
     zone: str = ""  # of the plans, as an engine reads them
+    restarts: int = 0  # of an engine, in the same process
+    restart_error: str = ""  # why the last one failed, if it did
 
     @property
     def is_engine(self) -> bool:
@@ -105,6 +107,8 @@ class NetworkDiskError(HoraeError, code="network_disk", exit_code=Exit.USAGE):
 class Lock:
     """A lock that is held until it is released or the process ends."""
 
+    _descriptor: int | None
+
     def __init__(self, descriptor: int, path: Path) -> None:
         self.path = path
         self._hold(descriptor)
@@ -131,13 +135,28 @@ class Lock:
         os.pwrite(descriptor, json.dumps(said).encode() + b"\n", 0)
         return cls(descriptor, path)
 
+    @classmethod
+    def adopt(cls, descriptor: int, directory: Path) -> Lock:
+        """Go on with the lock that an image before this one took, in this very process."""
+        path = directory / NAME
+        _lock(descriptor, path)  # a kernel before 5.11 drops it if that image had threads
+        return cls(descriptor, path)
+
+    def hand_over(self) -> int:
+        """Return the descriptor of the lock, which stays held, and forget it."""
+        descriptor, self._descriptor = self._descriptor, None
+        assert descriptor is not None, "the lock is held"
+        return descriptor
+
     def note(self, **facts: object) -> None:
-        """Write into the lock that its engine is `stopping`, or its `zone`, for those that look."""
+        """Write into the lock what its engine does, for those that look at it."""
         if self._descriptor is None:
             return
         with suppress(OSError, ValueError):  # then an engine that does not answer is found there
             said = json.loads(os.pread(self._descriptor, 4096, 0))
-            os.pwrite(self._descriptor, json.dumps({**said, **facts}).encode() + b"\n", 0)
+            data = json.dumps({**said, **facts}).encode() + b"\n"
+            os.pwrite(self._descriptor, data, 0)
+            os.ftruncate(self._descriptor, len(data))
 
     def keep(self) -> None:
         """Take the lock again if its file was removed; raise an error if another has it by then.
@@ -162,7 +181,7 @@ class Lock:
             self._hold(descriptor)
 
     def _hold(self, descriptor: int) -> None:
-        self._descriptor: int | None = descriptor
+        self._descriptor = descriptor
         self.file = _file(os.fstat(descriptor))
         _HELD[self.file] = os.getpid()
 
@@ -289,7 +308,9 @@ def _held_by(descriptor: int) -> LockHolder:
     command, since = str(said.get("command", "")), str(said.get("since", ""))
     use = LockUse(said["use"]) if said.get("use") in list(LockUse) else LockUse.ENGINE
     is_stopping, zone = said.get("stopping") is True, str(said.get("zone", ""))
-    return LockHolder(pid, command, since, use, is_stopping, zone)
+    restarts, error = said.get("restarts"), str(said.get("restart_error", ""))
+    count = restarts if isinstance(restarts, int) else 0
+    return LockHolder(pid, command, since, use, is_stopping, zone, count, error)
 
 
 def _holder(descriptor: int) -> int | None:

@@ -27,7 +27,14 @@ _CHUNK: Final = 5000  # of them in one statement
 def migrate(wire: PostgresConnection) -> None:
     """Bring the schema up to our version; of several members at once one does it."""
     with postgres_errors(wire.address):
-        while (version := _version(wire)) < len(migrations(DIALECT)):
+        known = migrations(DIALECT)
+        while (version := _version(wire)) < max(known):
+            if 0 < version < min(known):
+                reason = f"the schema has version {version}, and this horae supports"
+                remedy = "open it with the last build that migrates it"
+                reason = f"{reason} {min(known)} to {max(known)}"
+                raise LedgerError(wire.address.place, reason, remedy=remedy)
+            number = min(each for each in known if each > version)
             try:
                 # Nothing is written meanwhile: else who writes could wait for us, and we for it.
                 wire.script(f"BEGIN; SELECT pg_advisory_xact_lock({LOCK}), {wire.wide_lock()}")
@@ -35,15 +42,15 @@ def migrate(wire: PostgresConnection) -> None:
                 if _version(wire) == version:  # nobody else has done it meanwhile
                     if version == 0:
                         wire.script(f'CREATE SCHEMA IF NOT EXISTS "{wire.address.schema}"')
-                    script = migrations(DIALECT)[version]
+                    script = known[number]
                     wire.script(script)
                     if script.startswith(_RECODE):
                         _recode(wire, "entry", "spec", recode.entry)
                         _recode(wire, "receipt", "policy", recode.policy)
-                    wire.execute("UPDATE term SET version = :version", {"version": version + 1})
-                    if version >= _ROLLING:
+                    wire.execute("UPDATE term SET version = :version", {"version": number})
+                    if number > _ROLLING:
                         found = _OLDEST.match(script)
-                        oldest = int(found[1]) if found else version + 1
+                        oldest = int(found[1]) if found else number
                         wire.execute("UPDATE term SET oldest = :oldest", {"oldest": oldest})
                 wire.script("COMMIT")
             except BaseException as error:
@@ -53,7 +60,7 @@ def migrate(wire: PostgresConnection) -> None:
                     raise
                 raise LedgerError(
                     wire.address.place,
-                    f"the schema has version {version}, {len(migrations(DIALECT))} is needed, "
+                    f"the schema has version {version}, {max(known)} is needed, "
                     "and the database role cannot change it",
                     remedy="run `horae cluster migrate` once with a role that can create tables",
                 ) from None

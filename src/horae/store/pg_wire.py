@@ -354,6 +354,8 @@ class PostgresConnection:
             f'SET search_path TO "{self.address.schema}"',
             "SET timezone TO 'UTC'",
             "SET client_min_messages TO error",
+            # A plan is kept while its tables grow: none may read one because it is small now.
+            *(f"SET {each} TO off" for each in _WHOLE_TABLES),
             *(f"SET {name} TO {_millis(limit)}" for name, limit in limits.items()),
             # What was acknowledged must be kept, however the server is set up.
             (
@@ -366,6 +368,7 @@ class PostgresConnection:
         return sql.SQL("; ".join(parts))
 
 
+_WHOLE_TABLES: Final = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit")
 _ALIVE_MEMBERS: Final = (
     "; SELECT name, generation FROM member WHERE (name, generation) IN ({})"
     " AND NOT is_reaped AND left_at IS NULL ORDER BY name FOR KEY SHARE"
@@ -450,7 +453,7 @@ def meant(address: DatabaseAddress, error: Exception, *, is_commit: bool = False
 
 def refuse_newer(address: DatabaseAddress, oldest: int) -> None:
     """Raise an error if the schema is only for nodes that know a newer version than we do."""
-    known = len(migrations(DIALECT))
+    known = max(migrations(DIALECT))
     if oldest > known:
         raise LedgerNewerError(
             address.place,

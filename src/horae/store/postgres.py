@@ -9,15 +9,17 @@ each call by itself.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from copy import copy
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from horae.core.access import REVOKED
 from horae.core.entry import Work
 from horae.core.gate import Machine
-from horae.core.ports import Ended, LedgerError, RunEnd, compact, plain
+from horae.core.ports import Ended, LedgerBusyError, LedgerError, RunEnd, compact, plain
 from horae.core.receipt import Reason, ReasonCode, Status
 from horae.core.scope import OPERATOR
 from horae.store.codec import event_of, filed_of, run_of
@@ -43,18 +45,21 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from horae.cluster.lease import Membership, QueueJob
-    from horae.core.ports import Event, Job, Run
+    from horae.core.lease import Membership, NodeLine, QueueJob, QueueJobs
+    from horae.core.ports import EntryStep, Event, Job, Run
     from horae.core.receipt import Filed
 
     Send: TypeAlias = Callable[[psycopg.Connection[Any], Sequence[QueueJob]], object]
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 SCHEMA: Final = "horae"
 TOKEN: Final = "token"  # noqa: S105 - the secret that is the operator's token on all members
 NODE: Final = "node"  # the secret by which members know each other
 _SECOND: Final = timedelta(seconds=1)
+_NEWEST: Final = (1 << 63) - 1  # the greatest number that an event can have
+_LOOP: Final = 5 * _SECOND  # in which the loop must say what is queued
 _RECENT: Final = 20_000  # runs among which an agent's home is looked for
 TO_NODES: Final = "nodes"  # what is told of a commit that others than the leader must look at
 
@@ -177,6 +182,15 @@ class PostgresLedger(SqlLedger):
         """Put receipts into the queue; a job whose key is there is there already."""
         await self._narrow(_enqueue, jobs, self._send, term=term)
 
+    async def decide_and_enqueue(
+        self, steps: Sequence[EntryStep], jobs_of: QueueJobs, *, now: datetime, term: int
+    ) -> Sequence[Filed]:
+        ask = partial(_ask_loop, asyncio.get_running_loop(), jobs_of)
+        try:
+            return await self._narrow(_decide, steps, now, ask, self._send, term=term)
+        finally:
+            self.written.set()
+
     async def start_many(
         self, receipts: Sequence[Filed], *, now: datetime, term: int
     ) -> list[Job | None]:
@@ -199,7 +213,7 @@ class PostgresLedger(SqlLedger):
         own = self.worker
         return [each for each in found if own is None or each[1].member == own.name]
 
-    async def nodes(self) -> list[dict[str, Any]]:
+    async def nodes(self) -> list[NodeLine]:
         return [each.data() for each in await self.leases.members()]
 
     async def machines(self) -> tuple[Machine, ...]:
@@ -216,17 +230,18 @@ class PostgresLedger(SqlLedger):
         )
 
     async def of_node(
-        self, number: int, name: str, *, leads: bool, limit: int = 1000
+        self, number: int, name: str, *, leads: bool, is_last: bool = False, limit: int = 1000
     ) -> tuple[list[Event], int]:
         """Return what a node did, and how far that was looked for.
 
-        Where it leads, also what was decided and requested.
+        Where it leads, also what was decided and requested. The last look of a node that writes
+        nothing more also returns what comes after events that others are still writing.
         """
         node = compact({"node": plain(name)})[1:-1]
         asked = {"number": number, "node": node, "leads": leads, "limit": limit}
 
         def look(tx: Transaction) -> tuple[list[Event], int]:
-            known = tx.through()
+            known = {"through": _NEWEST} if is_last else tx.through()
             found = tx.every(event_of, "event.of_node", **asked, **known)
             is_all = len(found) < limit
             return found, max(number, known["through"]) if is_all else found[-1].number
@@ -390,6 +405,33 @@ def _enqueue(tx: Transaction, jobs: Sequence[QueueJob], send: Send | None) -> No
         send(tx.connection.raw, jobs)
 
 
+def _decide(
+    tx: Transaction,
+    steps: Sequence[EntryStep],
+    now: datetime,
+    jobs_of: QueueJobs,
+    send: Send | None,
+) -> Sequence[Filed]:
+    filed = tx.decide(steps, now=now)
+    if jobs := jobs_of(filed):
+        _enqueue(tx, jobs, send)
+    return filed
+
+
+def _ask_loop(loop: asyncio.AbstractEventLoop, work: Callable[[T], R], told: T) -> R:
+    """Return what a function returns in the thread of a loop, which must be at work."""
+
+    async def ask() -> R:
+        return work(told)
+
+    asked = asyncio.run_coroutine_threadsafe(ask(), loop)
+    try:
+        return asked.result(_LOOP / _SECOND)
+    except TimeoutError:
+        asked.cancel()
+        raise LedgerBusyError("the engine", "it is busy", remedy="try again") from None
+
+
 def _start(
     tx: Transaction, receipts: Sequence[Filed], term: int | None, now: datetime
 ) -> list[Job | None]:
@@ -404,10 +446,10 @@ def _keep_log(tx: Transaction, run: int, body: bytes) -> None:
 
 # What is written beside the same of other nodes: it locks the rows that it moves.
 _NARROW: Final[frozenset[Callable[..., object]]] = frozenset({
-    Transaction.decide, _start, Transaction.running_many, Transaction.end_many,
+    Transaction.decide, _decide, _start, Transaction.running_many, Transaction.end_many,
     Transaction.give_back, Transaction.settle, Transaction.tell, _enqueue, _keep_log,
 })  # fmt: skip
 # What no other node waits for.
 _QUIET: Final[frozenset[Callable[..., object]]] = frozenset({
-    Transaction.decide, _start, Transaction.settle, _enqueue, _keep_log,
+    Transaction.decide, _decide, _start, Transaction.settle, _enqueue, _keep_log,
 })  # fmt: skip

@@ -24,7 +24,7 @@ from horae.core.ports import (
     LedgerWriteError,
 )
 from horae.core.receipt import Reason, ReasonCode
-from horae.store import arming, database, numbers, vault
+from horae.store import arming, database, numbers
 from horae.store.access import digests_in, restore_access
 from horae.store.database import PATIENCE
 from horae.store.ledger import CallQueue, SqlLedger, Transaction
@@ -80,18 +80,22 @@ class SqliteLedger(SqlLedger):
         patience: timedelta = PATIENCE,
         use: LockUse = LockUse.ENGINE,
         command: str = "",
+        held: Lock | None = None,
     ) -> SqliteLedger:
-        """Return the ledger of a data directory, which is locked as long as it is open."""
+        """Return the ledger of a data directory, which is locked as long as it is open.
+
+        A lock that is *held* already stays so if this raises an error.
+        """
         writing, reading = CallQueue("ledger-writer"), CallQueue("ledger-reader")
         path = directory / database.DATABASE
 
         def opened() -> SqliteLedger:
             with ExitStack() as undo:
-                lock = undo.enter_context(_locked(directory, now=now, use=use, command=command))
-                is_later = database.may_check_later(directory)
-                open_writer = partial(
-                    database.open_writer, directory, patience=patience, seal=_sealing(directory)
+                lock = held or undo.enter_context(
+                    _locked(directory, now=now, use=use, command=command)
                 )
+                is_later = database.may_check_later(directory)
+                open_writer = partial(database.open_writer, directory, patience=patience)
                 writer = open_writer(check_later=is_later)
                 undo.callback(database.close_writer, writer, directory)
                 reader = database.open_reader(path, patience=patience)
@@ -161,7 +165,7 @@ class SqliteLedger(SqlLedger):
 
         Return where it is, or None if it was there.
         """
-        folder = directory / "backups"
+        folder = directory / database.BACKUPS
         target = folder / f"ledger-{now.astimezone(UTC):%Y-%m-%d}.db"
         if target.exists():
             return None
@@ -169,6 +173,12 @@ class SqliteLedger(SqlLedger):
         await self.backup(target)
         await asyncio.to_thread(_drop_oldest, folder, keep)
         return target
+
+    def hand_over_lock(self) -> int:
+        """Return the descriptor of the lock, which stays held when the ledger is closed."""
+        assert self._lock is not None, "an engine has the lock"
+        lock, self._lock = self._lock, None
+        return lock.hand_over()
 
     def note_lock(self, **facts: object) -> None:
         if self._lock is not None:
@@ -304,7 +314,7 @@ def _replace(
 ) -> Path:
     """Let a backup, or an empty ledger, be the ledger; return where the old one is put aside."""
     given = numbers.given_in(directory)
-    with database.draft_of(backup, directory, seal=_sealing(directory)) as connection:
+    with database.draft_of(backup, directory) as connection:
         # First of all: what is written here needs numbers, too.
         last = numbers.go_on(connection, given)
         write(Transaction(connection, actor=current_actor()))
@@ -312,10 +322,6 @@ def _replace(
         numbers.keep(directory, last)
         aside = f"ledger-before-{now:%Y%m%dT%H%M%SZ}.db"
         return database.put_in_place(directory, aside=aside)
-
-
-def _sealing(directory: Path) -> database.Seal:
-    return partial(vault.seal, directory=directory)
 
 
 def _locked(

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 from zoneinfo import ZoneInfo
 
 from horae.timing.cron_fields import FIRST_YEAR, CronError, read_masks
-from horae.timing.cron_words import ALL_DAYS, Meaning, bits, words_of
+from horae.timing.cron_words import ALL_DAYS, Meaning, bits, interval_words, words_of
 from horae.timing.zone import changes, zone as find_zone
 
 if TYPE_CHECKING:
@@ -434,6 +434,16 @@ def in_utc(moment: datetime) -> datetime:
 def _edge(moment: datetime, zone: tzinfo) -> datetime:
     is_late = moment.year > 5000
     return datetime.max.replace(tzinfo=zone) if is_late else datetime.min.replace(tzinfo=zone)
+
+
+def describe_any(crons: Sequence[Cron]) -> str:
+    """Return several rules in words; as one interval if they are one.
+
+    >>> describe_any([Cron("0,45 9 * * *"), Cron("30 10 * * *")])
+    'every 45 minutes from 09:00 to 10:30 every day'
+    """
+    whole = interval_words([cron._meaning() for cron in crons]) if len(crons) > 1 else ""
+    return whole or "; ".join(cron.describe() for cron in crons)
 
 
 def count_any(crons: Sequence[Cron], start: datetime, end: datetime) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horae.errors import ScheduleError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 _LONGEST: Final = 1_000  # characters; a rule with every minute written out has some 170
 _SHOWN: Final = 72
@@ -21,6 +21,7 @@ WEEKDAYS: Final = (
     "SUNDAY", "MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY",
 )
 # fmt: on
+_SPOKEN: Final = re.compile(r"(?i)\b(?:every|each|at|daily|weekly|monthly|hourly|weekdays?)\b")
 NICKNAMES: Final = {
     "@YEARLY": "0 0 1 1 *",
     "@ANNUALLY": "0 0 1 1 *",
@@ -270,6 +271,8 @@ def _miscounted(expression: str) -> CronError:
             reason = f"has {count} fields; it needs minute, hour, day of month, month and weekday"
         case count:
             reason = f"has {count} fields; it can have 5, 6 (second first) or 7 (year last)"
+    if len(parts) > 1 and parts[0][0] != "@" and _SPOKEN.search(expression):
+        reason += "; for a schedule in words use --when"
     width = len(expression.strip())
     start = len(expression) - len(expression.lstrip()) if parts else 0
     return CronError(expression, field="expression", reason=reason, column=start + 1, width=width)
@@ -354,3 +357,36 @@ def _unknown(field: CronField, item: str, text: str) -> str:
     if close := get_close_matches(text, field.names, n=1) or get_close_matches(text, names, n=1):
         return f"{text!r} is not known; did you mean {close[0][:3]}?"
     return f"{text!r} is not known; write {names[0]}-{names[-1]} or {instead}"
+
+
+def field_text(values: Iterable[int], low: int, high: int, names: Sequence[str] = ()) -> str:
+    """Return values as the text of a field that goes from *low* to *high*.
+
+    >>> field_text({9, 10, 11}, 0, 23), field_text(range(0, 60, 15), 0, 59)
+    ('9-11', '*/15')
+    """
+    found = sorted(values)
+    texts = [names[each - low][:3].upper() if names else str(each) for each in found]
+    step = found[1] - found[0] if len(found) > 1 else 0
+    if step and found == list(range(found[0], found[-1] + 1, step)):
+        is_cycle = found[0] == low and found[-1] + step > high and not (high + 1 - low) % step
+        if is_cycle and (step == 1 or len(found) > 2 or high < 13):
+            return "*" if step == 1 else f"*/{step}"
+        if len(found) > (2 if step == 1 else 3):
+            return f"{texts[0]}-{texts[-1]}" + ("" if step == 1 else f"/{step}")
+    return ",".join(texts)
+
+
+def clock_fields(minutes: Iterable[int]) -> list[tuple[str, str]]:
+    """Return the fewest minute and hour fields that name some minutes of the day.
+
+    >>> clock_fields([570, 1020, 1050]), clock_fields(range(0, 1440, 15))
+    ([('30', '9'), ('0,30', '17')], [('*/15', '*')])
+    """
+    hours: dict[int, list[int]] = {}
+    for at in sorted(minutes):
+        hours.setdefault(at // 60, []).append(at % 60)
+    same: dict[tuple[int, ...], list[int]] = {}
+    for hour, each in hours.items():
+        same.setdefault(tuple(each), []).append(hour)
+    return [(field_text(each, 0, 59), field_text(of, 0, 23)) for each, of in same.items()]

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ALL_DAYS: Final = (1 << 32) - 2
+ALL_MONTHS: Final = (1 << 13) - 2
+LENGTHS: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _DAYS: Final = [day.capitalize() for day in (*WEEKDAYS, WEEKDAYS[0])]
 
 
@@ -37,6 +39,20 @@ def words_of(rule: Meaning) -> str:
     time, is_daily = _time_words(bits(rule.seconds), bits(rule.minutes), bits(rule.hours))
     parts = [time, _day_words(rule, is_daily=is_daily)]
     return " ".join(part for part in parts if part) + _year_words(rule)
+
+
+def interval_words(rules: Sequence[Meaning]) -> str:
+    """Return the words of rules that together are one interval; empty if they are not."""
+    first, *others = (rule._replace(starred=False, minutes=0, hours=0) for rule in rules)
+    clocks = {(h, m) for rule in rules for h in bits(rule.hours) for m in bits(rule.minutes)}
+    times = sorted(60 * hour + minute for hour, minute in clocks)
+    step = _stride(times)
+    if not others or {*others} != {first} or first.seconds != 1 or step is None:
+        return ""
+    every = _every(step, "minute") if step % 60 else _every(step // 60, "hour")
+    if is_daily := times[0] > 0 or step * len(times) != 1440:
+        every += f" from {_clock(*divmod(times[0], 60))} to {_clock(*divmod(times[-1], 60))}"
+    return f"{every} {_day_words(first, is_daily=is_daily)}".rstrip() + _year_words(first)
 
 
 def _time_words(seconds: list[int], minutes: list[int], hours: list[int]) -> tuple[str, bool]:
@@ -133,7 +149,18 @@ def _day_words(rule: Meaning, *, is_daily: bool) -> str:
             for bit in bits(rule.odd_weekdays)
         ]
         found.append(f"on {_and(odd)} {of}")
-    return _and(found, link="and also")
+    return _and(found, link="and also") + (", skipping shorter months" if _skips(rule) else "")
+
+
+def _skips(rule: Meaning) -> bool:
+    """Whether some of the months, and not all, lack a day that is named by itself."""
+    days = bits(rule.days)
+    step, (first, last) = _stride(days), _runs(days)[-1] if days else (0, 0)
+    has_day = {LENGTHS[month - 1] >= last for month in bits(rule.months)}
+    is_late = False in has_day or (last == 29 and rule.months == ALL_MONTHS)
+    is_more = bool(len(days) > 1 or rule.weekdays or rule.odd_weekdays)  # than a day that never is
+    is_named = last - first < 2 and not (step and step > 1 and len(days) > 3)
+    return is_late and is_named and (has_day != {False} or is_more)
 
 
 def _month_words(rule: Meaning) -> str:
@@ -167,9 +194,9 @@ def _date_words(rule: Meaning) -> list[str]:
         elif bit < 32:
             words.append(f"the {_ORDINALS.get(bit + 1) or _ordinal(bit + 1)}-to-last day")
         elif bit == 32:
-            words.append("the last weekday (Monday to Friday)")
+            words.append("the last working day")
         else:
-            words.append(f"the weekday (Monday to Friday) nearest to the {_ordinal(bit - 32)}")
+            words.append(f"the working day nearest to the {_ordinal(bit - 32)}")
     return words
 
 

@@ -369,3 +369,14 @@ def _months_on(anchor: datetime, step: int, n: int) -> datetime | None:
 def _month_after(anchor: datetime, months: int) -> tuple[int, int]:
     year, month = divmod(anchor.year * 12 + anchor.month - 1 + months, 12)
     return year, month + 1
+
+
+def stamp_text(anchor: datetime, repeater: Repeater | None, *, has_time: bool = True) -> str:
+    """Return a wall time and how it repeats as a timestamp.
+
+    >>> stamp_text(datetime(2026, 6, 5, 17, 30), parse_repeater("++2w"))
+    '<2026-06-05 Fri 17:30 ++2w>'
+    """
+    day = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")[anchor.weekday()]
+    clock = f" {anchor:%H:%M}" if has_time else ""
+    return f"<{anchor.date().isoformat()} {day}{clock}{f' {repeater}' if repeater else ''}>"

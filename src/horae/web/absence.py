@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse
 from horae.core.explain import length_text
 from horae.core.receipt import Filed, Status
 from horae.core.text import moment_text
-from horae.core.views import EngineFacts, ReceiptLine, StatusReport
+from horae.core.views import EngineFacts, StatusReport, receipt_line, zoned
 from horae.web.answer import HEADERS, as_json
 from horae.web.forward import NoLeaderError, refuse
 from horae.web.page import sheet
@@ -55,45 +55,38 @@ class LastKnownState:
         for filed in self.runs:
             receipt = structs.replace(filed.receipt, status=Status.RUNNING)
             shown = structs.replace(filed, receipt=receipt, machine=self.node)
-            lines.append(ReceiptLine(shown, filed.title, self.zone))
-        engine, counts = replace(self.engine, stall=self.words), {Status.RUNNING: len(lines)}
-        told = self.engine.problems
-        return StatusReport(self.at, self.zone, engine, 0, counts, running=(*lines,), problems=told)
+            lines.append(receipt_line(shown, filed.title, self.zone))
+        return StatusReport(
+            at=zoned(self.at, self.zone),
+            zone=self.zone,
+            stall=self.words,
+            engine=self.engine.line,
+            entries=0,
+            counts={Status.RUNNING: len(lines)},
+            running=tuple(lines),
+            problems=self.engine.problems,
+        )
 
     def answer(self, scope: Scope) -> ASGIApp:
         path = scope["path"]
         if scope["method"] in {"GET", "HEAD"}:
             if path == "/api/v1/status":
-                return as_json(self.status().data())
+                return as_json(self.status())
             if path == "/api/v1/nodes":
                 return as_json({"nodes": [*self.nodes]})
             if not path.startswith("/api/") and b"text/html" in dict(scope["headers"]).get(
                 b"accept", b""
             ):
-                return HTMLResponse(self._page().encode(errors="replace"), headers=HEADERS)
+                return HTMLResponse(self._page(), headers=HEADERS)
         return refuse(NoLeaderError(self.words.removesuffix(".")), scope)
 
-    def _page(self) -> str:
-        version = _static_version()
-        return (
-            sheet.templates(())
-            .get_template("absence.html")
-            .render(
-                look=sheet.PageTime(self.at, self.zone),
-                title="Last known state",
-                nav="",
-                every=_EVERY,
-                event=0,
-                static=f"/static/{version}",
-                version=version,
-                trouble=None,
-                started_at=None,
-                words=self.words,
-                node=self.node,
-                running=self.status().running,
-                nodes=node_rows(self.nodes),
-            )
-        )
+    def _page(self) -> bytes:
+        values: dict[str, object] = {"words": self.words, "node": self.node}
+        values |= {"running": self.status().running, "nodes": node_rows(self.nodes)}
+        page = sheet.Sheet("absence.html", "Last known state", "", values, every=_EVERY)
+        look = sheet.PageTime(self.at, self.zone)
+        common = {"event": 0, "trouble": None, "started_at": None}
+        return sheet.written(sheet.templates(()), page, look, _static_version(), common)
 
 
 @cache

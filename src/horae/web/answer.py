@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import logging
 import pkgutil
 import re
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import msgspec
+from msgspec import UNSET
 from starlette.responses import Response
 
-from horae.core.views import CannotRunError
+from horae.core.views import CannotRunError, Maybe, Shape
 from horae.errors import Exit, HoraeError
 from horae.sources.triggers.service import refusal
 from horae.web.router import JSON, PROBLEM, HttpRequestError
@@ -53,13 +56,11 @@ HEADERS: Final = {
 _PLAIN: Final = ("/api/workflow", "/api/run", "/agents", "/workflows", "/webhooks", "/health", "/_")
 # What a terminal or a browser would obey instead of showing it; line ends and tabs stay.
 CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+SMALL: Final = 1400  # bytes, which fit into one packet
+_GZIP: Final = re.compile(r"\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))")
 FRESH: Final = 0.1  # seconds for which an answer is given again
 STALE: Final = 0.25  # while the next one is made
 KEPT: Final = 8  # answers to questions that differ
-
-
-class HasData(Protocol):
-    def data(self) -> dict[str, object]: ...
 
 
 class Together:
@@ -121,16 +122,38 @@ def harmless(text: str) -> str:
     return CONTROLS.sub("�", text)
 
 
-def told(said: HasData | dict[str, Any] | list[Any], status: int = HTTPStatus.OK) -> Response:
-    return as_json(said if isinstance(said, dict | list) else said.data(), status)
-
-
 def as_json(
     data: object, status: int = HTTPStatus.OK, *, kind: str = JSON, headers: MoreHeaders = None
 ) -> Response:
-    # In ASCII: the name of a file may hold what cannot be written in UTF-8.
-    text = json.dumps(data, default=str, separators=(",", ":"))
-    return Response(text, status, headers={**HEADERS, **(headers or {})}, media_type=kind)
+    body = encoded(data)
+    return Response(body, status, headers={**HEADERS, **(headers or {})}, media_type=kind)
+
+
+async def shrunk(request: Request, answer: Response) -> Response:
+    """Return an answer compressed, if that is worth it and the client takes it so."""
+    body = getattr(answer, "body", b"")  # a stream has none
+    if len(body) < SMALL or not _GZIP.search(request.headers.get("accept-encoding", "")):
+        return answer
+    made = Response(await asyncio.to_thread(gzip.compress, body, 5, mtime=0), answer.status_code)
+    kept = [each for each in answer.raw_headers if each[0] != b"content-length"]
+    made.raw_headers += [*kept, (b"content-encoding", b"gzip"), (b"vary", b"accept-encoding")]
+    return made
+
+
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=str)
+
+
+def encoded(data: object) -> bytes:
+    try:
+        body = _ENCODER.encode(data)
+    except (UnicodeEncodeError, OverflowError):
+        # The name of a file may hold what cannot be written in UTF-8, a fact a number that long.
+        plain = msgspec.to_builtins(data, enc_hook=str)
+        return json.dumps(plain, separators=(",", ":")).encode()
+    if body.isascii() and b"\x7f" not in body:
+        return body
+    # JSON itself escapes no more than the characters below the blank.
+    return CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", body.decode()).encode()
 
 
 def is_plain(path: str) -> bool:
@@ -148,14 +171,31 @@ def refused(error: HoraeError, path: str, status: int, headers: MoreHeaders = No
     return as_json(problem_of(error, status), status, kind=PROBLEM, headers=headers)
 
 
-def problem_of(error: HoraeError, status: int) -> dict[str, object]:
+class Problem(Shape, frozen=True, kw_only=True):
+    """An error, as RFC 9457 has it."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    exit_code: int
+    facts: dict[str, Any]
+    error: str | Maybe = UNSET  # as clients of the older paths look for it
+
+
+def problem_of(error: HoraeError, status: int) -> Problem:
     said = error.data()
-    # `error` is what clients of the older paths look for.
-    more = {"error": said["message"]} if isinstance(error, CannotRunError) else {}
-    kind, title = f"urn:horae:error:{said['code']}", HTTPStatus(status).phrase
-    about = {"type": kind, "title": title, "status": int(status), "detail": said["message"]}
-    exit_code = int(error.exit_code)
-    return {**about, "code": said["code"], "exit_code": exit_code, "facts": said["facts"], **more}
+    return Problem(
+        type=f"urn:horae:error:{said['code']}",
+        title=HTTPStatus(status).phrase,
+        status=int(status),
+        detail=said["message"],
+        code=said["code"],
+        exit_code=int(error.exit_code),
+        facts=said["facts"],
+        error=said["message"] if isinstance(error, CannotRunError) else UNSET,
+    )
 
 
 async def on_error(request: Request, error: Exception) -> Response:
@@ -179,12 +219,13 @@ async def on_no_route(request: Request, _: Exception) -> Response:
 
 
 async def on_no_method(request: Request, error: Exception) -> Response:
-    headers = dict(getattr(error, "headers", None) or {})
-    # Starlette lists a set, in another order in each process.
-    headers["Allow"] = ", ".join(sorted(headers.get("Allow", "GET").split(", ")))
-    reason = f"method {request.method[:20]} is not allowed here; use {headers['Allow']}"
-    status = HTTPStatus.METHOD_NOT_ALLOWED
-    return refused(HttpRequestError(status, reason), request.scope["path"], status, headers)
+    path, status = request.scope["path"], HTTPStatus.METHOD_NOT_ALLOWED
+    # Starlette says the methods of the first route only, and of a page in any order.
+    own = getattr(error, "headers", None) or {}
+    allowed = request.app.state.allowed(path) or sorted(own.get("Allow", "GET").split(", "))
+    words = ", ".join(allowed)
+    reason = f"method {request.method[:20]} is not allowed here; use {words}"
+    return refused(HttpRequestError(status, reason), path, status, {"Allow": words})
 
 
 async def on_leave(_: Request, __: Exception) -> Response:

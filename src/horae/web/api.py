@@ -1,51 +1,68 @@
 """The API: the routes of a running engine, and the application that answers them.
 
 A question is a GET and changes nothing, a request is a POST or a PUT with a JSON object. An answer
-is the `data()` of what the service says, an error one problem document (RFC 9457). Router, guard
+is the struct that the service returns, an error one problem document (RFC 9457). Router, guard
 and the document of the API are all made from OPERATIONS.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
-from datetime import timedelta
+from contextlib import nullcontext, suppress
+from datetime import datetime, timedelta
 from functools import cache
 from http import HTTPStatus
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
 
+from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import asdict
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route, compile_path
 
+from horae.config import WaitingSettings
+from horae.config.trust import TrustReport
+from horae.core import views
 from horae.core.engine import LONGEST_REST
 from horae.core.entry import CadenceRule, Entry
-from horae.core.explain import AskedMomentError, parse_ask, stamp
+from horae.core.explain import AskedMomentError, parse_ask
+from horae.core.lease import NodeLine
 from horae.core.receipt import Reason, Status
 from horae.core.scope import Scope
 from horae.core.text import is_number
-from horae.core.views import AgentLine, RequestError
+from horae.core.views import RequestError, Shape, Time
 from horae.errors import HoraeError
 from horae.sources.agents import routes as agents
 from horae.sources.board import routes as board
 from horae.sources.crew import routes as crew
 from horae.sources.triggers import routes as triggers
 from horae.sources.workflows import routes as workflows
-from horae.web import answer, calendar, login, metrics, router
+from horae.timing.duration import DurationError, parse_duration
+from horae.web import answer, calendar, login, logs, metrics, router
+from horae.web.fields import (
+    Cursor,
+    Fields,
+    Limit,
+    Note,
+    Number,
+    Required,
+    Text,
+    Word,
+    about,
+    moment_of,
+)
+from horae.web.front import Front, NotOfferedError, offered, tag_of_entry
 from horae.web.openapi import document, page
-from horae.web.router import asks, call, does, flag, limit, moment, needed, number, text, with_tag
-from horae.web.stream import Feed, log_parts
+from horae.web.router import Access, Operation, Routes
+from horae.web.stream import Feed
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
     from horae.core.gate import SlotRequest
-    from horae.web.answer import HasData
-    from horae.web.router import Front, Operation, RequestFields
 
 CHANGES: Final = 30  # commits that everybody may see
 
@@ -55,7 +72,7 @@ def asgi_app(front: Front, *, pages: Sequence[BaseRoute] = ()) -> Starlette:
     routes: list[BaseRoute] = []
     for each in OPERATIONS:
         route = Route(each.path, _endpoint(front, each), methods=[each.method])
-        route.methods = set(_methods(each))
+        route.methods = {*each.methods}
         routes.append(route)
     made = Starlette(
         routes=[*routes, *pages],
@@ -68,29 +85,31 @@ def asgi_app(front: Front, *, pages: Sequence[BaseRoute] = ()) -> Starlette:
         },
     )
     made.router.redirect_slashes = False  # it would trust the Host that a client claims
+    made.state.allowed = allowed
     made.state.together = answer.Together()
-    made.state.feed = Feed(front.service)
+    made.state.feed = Feed(front.service, front.closing)
     made.state.plans = asyncio.Semaphore(workflows.AT_ONCE)
     made.state.edits = asyncio.Lock()  # one after the other, so that a tag holds until it counts
     return made
 
 
 def operation_of(method: str, path: str) -> Operation | None:
-    for pattern, operation in _patterns():
-        # As the router does it: the first that fits both, and a HEAD is a GET without a body.
-        if method in _methods(operation) and pattern.match(path):
-            return operation
-    return None
+    # As the router does it: the first that fits both, and a HEAD is a GET without a body.
+    return next((each for each in _found(path) if method in each.methods), None)
+
+
+def allowed(path: str) -> list[str]:
+    """Return the methods that a path has, for the header Allow."""
+    return sorted({method for each in _found(path) for method in each.methods})
+
+
+def _found(path: str) -> Iterator[Operation]:
+    return (operation for pattern, operation in _patterns() if pattern.match(path))
 
 
 @cache
 def _patterns() -> list[tuple[re.Pattern[str], Operation]]:
     return [(compile_path(each.path)[0], each) for each in OPERATIONS]
-
-
-def _methods(operation: Operation) -> tuple[str, ...]:
-    is_looked_at = operation.method == "GET" and not operation.is_once and not operation.is_long
-    return ("GET", "HEAD") if is_looked_at else (operation.method,)
 
 
 def _endpoint(front: Front, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
@@ -101,35 +120,51 @@ def _endpoint(front: Front, operation: Operation) -> Callable[[Request], Awaitab
             if operation.method != "GET":
                 request.app.state.together.forget()
 
-    async def answered(request: Request, asked: RequestFields) -> Response:
+    async def answered(request: Request, given: dict[str, Any]) -> Response:
         if operation.tag is None:
-            return await plainly(request, asked)
+            return await plainly(request, given)
         if operation.method == "GET":
             # The tag first: what is changed in between is then refused, not lost.
             tag = await operation.tag(front, request)
-            done = await plainly(request, asked)
+            done = await plainly(request, given)
             done.headers["ETag"] = f'"{tag}"'
             return done
         async with request.app.state.edits:
             wanted = router.expected(request)
             if wanted is not None and wanted != await operation.tag(front, request):
                 raise router.ChangedError
-            done = await plainly(request, asked)
+            done = await plainly(request, given)
             with suppress(HoraeError):  # it may go by another name now, or be gone
                 done.headers["ETag"] = f'"{await operation.tag(front, request)}"'
             return done
 
-    async def plainly(request: Request, asked: RequestFields) -> Response:
-        said = await operation.answer(front, request, asked)
-        if isinstance(said, Response):
-            return said
-        # A long page takes a while to write down, and the engine must not wait for it.
-        return await asyncio.to_thread(answer.told, said, operation.status)
+    async def plainly(request: Request, given: dict[str, Any]) -> Response:
+        is_left = operation.is_left or operation.method == "GET"
+        async with router.while_connected(request) if is_left else nullcontext():
+            said = await operation.handler(front=front, **given)
+        if not isinstance(said, Response):
+            # A long page takes a while to write down, and the engine must not wait for it.
+            said = await asyncio.to_thread(answer.as_json, said, operation.status)
+        return await answer.shrunk(request, said)
 
     return endpoint
 
 
-async def ready(front: Front, _: Request, __: RequestFields) -> Response:
+# What is asked of an engine
+
+routes = Routes()
+_ENTRY: Final = "/api/v1/entries/{entry:path}"
+_READ, _RUN, _EDIT, _ADMIN = Scope.READ, Scope.RUN, Scope.EDIT, Scope.ADMIN
+
+
+@routes.get("/healthz", Access.OPEN, answer=views.HealthReport)
+async def health(front: Front) -> Response:
+    """Report whether the scheduling loop runs and the ledger is writable."""
+    return _health(front)
+
+
+@routes.get("/readyz", _READ, answer=views.HealthReport)
+async def ready(front: Front) -> Response:
     """Report whether the engine can start runs: healthy, not stalled, and with a plan."""
     stall = await front.engine.stall()
     blank = "the plan root contains no plan; nothing is scheduled until one appears"
@@ -150,317 +185,448 @@ def _health(front: Front, *more: str) -> Response:
         problems.append(f"the scheduling loop has not run for {seconds} s")
     if trouble is not None:
         problems.append(f"the ledger cannot be written: {trouble.reason}")
-    said = {
-        "ok": not problems,
-        "at": stamp(now, "UTC"),
-        "turned_at": stamp(turned_at, "UTC"),
-        "loop_lag_seconds": max(0.0, lag.total_seconds()),
-        "ledger_writable": trouble is None,
-        "problems": problems,
-    }
+    said = views.HealthReport(
+        ok=not problems,
+        at=now,
+        turned_at=turned_at,
+        loop_lag_seconds=max(0.0, lag.total_seconds()),
+        ledger_writable=trouble is None,
+        problems=tuple(problems),
+    )
     return answer.as_json(said, HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK)
 
 
-async def status(front: Front, request: Request, asked: RequestFields) -> Response:
+class StatusQuery(Fields, frozen=True):
+    limit: Annotated[Limit, about("maximum number of items of each kind")] = 20
+
+
+@routes.get("/api/v1/status", _READ, answer=views.StatusReport)
+async def status(front: Front, request: Request, query: StatusQuery) -> Response:
     """Show the status: what is running, waiting, next, late, missed and failed."""
-    limit = asked.limit(20)
 
     async def looked() -> Response:
-        return await asyncio.to_thread(answer.told, await front.status(limit=limit))
+        return await asyncio.to_thread(answer.as_json, await front.status(limit=query.limit))
 
     together: answer.Together = request.app.state.together
-    return await together.ask(limit, looked)
+    return await together.ask(query.limit, looked)
 
 
-async def log(front: Front, request: Request, asked: RequestFields) -> Response:
-    """Return the output of a run from a byte offset on; with `follow` until the run ends."""
-    follow, start, end = asked.flag("follow"), asked.number("from") or 0, asked.number("to")
-    found = (await front.service.run(router.path_number(request))).run
+@routes.get("/openapi.json", _READ, answer=dict[str, Any])
+async def openapi(front: Front) -> Response:  # noqa: ARG001
+    """Return this document."""
+    text = await asyncio.to_thread(_document)
+    return Response(text, headers=answer.HEADERS, media_type=router.JSON)
 
-    def goes_on() -> bool:
-        # When the engine no longer has the run, its end is in the ledger.
-        live = front.engine.launch.runs.get(found.receipt)
-        return follow and live is not None and live.number == found.number
 
-    parts = log_parts(front.log_of(found), start, goes_on=goes_on, clock=front.clock, end=end)
-    return _streamed(parts, "text/plain; charset=utf-8")
+@cache
+def _document() -> bytes:
+    return answer.encoded(document(OPERATIONS))
+
+
+@routes.get("/docs", _READ, kind="text/html")
+async def docs(front: Front) -> Response:  # noqa: ARG001
+    """Show all routes as a web page."""
+    return HTMLResponse(page(OPERATIONS), headers=answer.HEADERS)
+
+
+class EntriesQuery(Fields, frozen=True):
+    limit: Limit = 100
+    cursor: Cursor = None
+    gone: Annotated[bool, about("true: include entries that are no longer defined")] = False
+
+
+@routes.get("/api/v1/entries", _READ)
+async def entries(front: Front, query: EntriesQuery) -> views.EntryPage:
+    """List the entries, oldest first."""
+    return await front.service.entries(limit=query.limit, cursor=query.cursor, with_gone=query.gone)
+
+
+class RunRequest(Fields, frozen=True):
+    note: Note = ""
+    parent_run: Annotated[Number | None, about("number of the run that makes the request")] = None
+
+
+@routes.post(f"{_ENTRY}/run", _RUN)
+async def run_now(
+    front: Front, entry: str, body: RunRequest, idempotency_key: str | None
+) -> views.ReceiptLine:
+    """Request a run now; the same Idempotency-Key returns the same receipt."""
+    note, parent, key = body.note, body.parent_run, idempotency_key
+    return await front.service.run_now(entry, note=note, parent_run=parent, idempotency_key=key)
+
+
+async def _entry_tag(front: Front, request: Request) -> str:
+    return tag_of_entry(await front.service.named(request.path_params["entry"]))
+
+
+class PauseRequest(Fields, frozen=True):
+    note: Note = ""
+    until: Annotated[Text, about("end of the pause: a time, or a duration such as 2h")] = ""
+
+
+@routes.post(f"{_ENTRY}/pause", _RUN, tag=_entry_tag)
+async def pause(front: Front, entry: str, body: PauseRequest) -> views.PauseResult:
+    """Pause an entry."""
+    until: timedelta | datetime | None
+    try:
+        until = parse_duration(body.until)
+    except DurationError:
+        until = moment_of("until", body.until)
+    return await front.service.pause(entry, note=body.note, until=until)
+
+
+@routes.post(f"{_ENTRY}/resume", _RUN, tag=_entry_tag)
+async def resume(front: Front, entry: str) -> views.ResumeResult:
+    """Resume an entry."""
+    return await front.service.resume(entry)
+
+
+class BackfillRequest(Fields, frozen=True):
+    start: Annotated[Time, about("start of the window")]
+    end: Annotated[Time | None, about("end of the window; default: now")] = None
+    id: Annotated[Text, about("name of the backfill; a repeated name adds no receipts")] = ""
+    dry_run: Annotated[bool, about("true: report what would run, run nothing")] = False
+
+
+@routes.post(f"{_ENTRY}/backfill", _RUN, is_long=True)
+async def backfill(front: Front, entry: str, body: BackfillRequest) -> views.Backfill:
+    """Run an entry once for each scheduled time in a past window."""
+    done = await front.service.backfill(
+        entry, start=body.start, end=body.end, name=body.id or None, dry_run=body.dry_run
+    )
+    return done.answer
+
+
+@routes.get(_ENTRY, _READ, tag=_entry_tag)
+async def entry(front: Front, entry: str) -> views.EntryLine:
+    """Show one entry."""
+    return await front.service.entry(entry)
+
+
+class ReceiptsQuery(Fields, frozen=True):
+    entry: Annotated[Word, about("only receipts of this entry")] = ""
+    since: Annotated[Time | None, about("scheduled at this time or later")] = None
+    until: Annotated[Time | None, about("scheduled at this time or earlier")] = None
+    status: Annotated[tuple[Status, ...], about("only these statuses; may be repeated")] = ()
+    limit: Limit = 50
+    cursor: Cursor = None
+
+
+@routes.get("/api/v1/receipts", _READ, also=(404,))
+async def receipts(front: Front, query: ReceiptsQuery) -> views.History:
+    """List receipts, newest first."""
+    return await front.service.history(
+        query.entry or None,
+        since=query.since,
+        until=query.until,
+        statuses=query.status,
+        limit=query.limit,
+        cursor=query.cursor,
+    )
+
+
+@routes.get("/api/v1/receipts/{number}", _READ)
+async def receipt(front: Front, number: int) -> views.ReceiptDetail:
+    """Show one receipt with its runs."""
+    return await front.service.receipt(number)
+
+
+@routes.get("/api/v1/runs/{number}", _READ)
+async def run(front: Front, number: int) -> views.RunLine:
+    """Show one run."""
+    return await front.service.run(number)
 
 
 def _streamed(parts: AsyncIterator[bytes], kind: str) -> Response:
     return StreamingResponse(parts, media_type=kind, headers=answer.HEADERS)
 
 
-async def cancel(front: Front, request: Request, asked: RequestFields) -> HasData:
+class CancelRequest(Fields, frozen=True):
+    reason: Annotated[Text, about("reason for the cancellation")] = ""
+
+
+@routes.post("/api/v1/runs/{number}/cancel", _RUN)
+async def cancel(front: Front, number: int, body: CancelRequest) -> views.CancelResult:
     """Cancel a run."""
-    number = router.path_number(request)
 
     def end(receipt: int, reason: Reason) -> bool:
         live = front.engine.launch.runs.get(receipt)
         is_it = live is not None and live.number == number  # not an attempt after it
         return is_it and front.engine.launch.cancel(receipt, reason)
 
-    return await front.service.cancel(number, end=end, reason=asked.text("reason"))
+    return await front.service.cancel(number, end=end, reason=body.reason)
 
 
-async def why(front: Front, _: Request, asked: RequestFields) -> HasData:
+class WhyQuery(Fields, frozen=True):
+    entry: Annotated[Word, Meta(min_length=1), about("the entry")]
+    at: Annotated[Word, about("time, as after the @ of `horae why`")] = ""
+    limit: Limit = 20
+
+
+@routes.get("/api/v1/why", _READ, also=(404,))
+async def why(front: Front, query: WhyQuery) -> views.WhyLines:
     """Explain why an entry ran or did not run."""
-    word, at = asked.needed("entry"), asked.text("at")
-    ask = parse_ask(f"{word}@{at}") if at else parse_ask(word)
-    if at and ask.start is None:
-        raise AskedMomentError(at)
-    return await front.why(ask, limit=asked.limit(20))
+    ask = parse_ask(f"{query.entry}@{query.at}" if query.at else query.entry)
+    if query.at and ask.start is None:
+        raise AskedMomentError(query.at)
+    return await front.why(ask, limit=query.limit)
 
 
-async def gate(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:
+class NodePage(Shape, frozen=True):
+    nodes: list[NodeLine]
+
+
+@routes.get("/api/v1/nodes", _READ)
+async def nodes(front: Front) -> NodePage:
+    """List the nodes of the cluster; the list is empty without a cluster."""
+    return NodePage(nodes=await front.node_list())
+
+
+class GateQuery(Fields, frozen=True):
+    limit: Annotated[Limit, about("maximum number of waiting receipts")] = 100
+
+
+@routes.get("/api/v1/gate", _READ)
+async def gate(front: Front, query: GateQuery) -> views.GateReport:
     """List the receipts that hold a slot, and those that wait and why."""
-    gate, limit = front.engine.gate, asked.limit(100)
+    gate = front.engine.gate
     line = gate.obstacles(now=front.clock.now())
     holding, waiting = [], []
 
-    async def told(ask: SlotRequest) -> tuple[dict[str, object], str]:
-        about = (await front.service.receipt(ask.number)).line
-        return {"receipt": ask.number, "entry": ask.entry, "title": about.title}, about.zone
+    async def told(ask: SlotRequest) -> tuple[dict[str, Any], str]:
+        filed = await front.service.receipt(ask.number)
+        return {"receipt": ask.number, "entry": ask.entry, "title": filed.title}, filed.zone
 
     for each in gate.holders:
-        about, zone = await told(each.ask)
-        about |= {"slot": each.slot, "kind": each.kind.value, "since": stamp(each.since, zone)}
-        holding.append({**about, "parent": each.ask.parent})
-    for obstacle in islice(line, limit):
-        about, zone = await told(obstacle.ask)
-        about |= {"due_at": stamp(obstacle.ask.due_at, zone), "reason": obstacle.reason}
-        waiting.append({**about, "reason_code": obstacle.reason.code, "behind": obstacle.behind})
-    known = {"slots": gate.capacity.slots, "crew": gate.capacity.crew}
-    return {**known, "holding": holding, "waiting": waiting, "in_line": len(line)}
+        whose, zone = await told(each.ask)
+        whose |= {"slot": each.slot, "kind": each.kind.value, "parent": each.ask.parent}
+        holding.append(views.SlotHolder(**whose, since=views.zoned(each.since, zone)))
+    for obstacle in islice(line, query.limit):
+        whose, zone = await told(obstacle.ask)
+        whose |= {"reason_code": obstacle.reason.code, "behind": obstacle.behind}
+        due_at = views.zoned(obstacle.ask.due_at, zone)
+        waiting.append(views.SlotWaiter(**whose, due_at=due_at, reason=str(obstacle.reason)))
+    return views.GateReport(
+        slots=gate.capacity.slots,
+        crew=gate.capacity.crew,
+        holding=tuple(holding),
+        waiting=tuple(waiting),
+        in_line=len(line),
+    )
 
 
-async def event_stream(front: Front, request: Request, asked: RequestFields) -> Response:
+class EventsQuery(Fields, frozen=True):
+    after: Annotated[Number, about("number of the last known event")] = 0
+    limit: Limit = 100
+
+
+@routes.get("/api/v1/events", _READ)
+async def events(front: Front, query: EventsQuery) -> views.EventPage:
+    """List the events after a given event."""
+    return await front.service.events(after=query.after, limit=query.limit)
+
+
+class StreamQuery(Fields, frozen=True):
+    after: Annotated[Number | None, about("number of the last known event; default: now")] = None
+
+
+@routes.get(
+    "/api/v1/events/stream",
+    _READ,
+    kind="text/event-stream",
+    headers=("Last-Event-ID",),
+    is_long=True,
+)
+async def event_stream(front: Front, request: Request, query: StreamQuery) -> Response:
     """Stream events as they happen, after the last event received, else from now on."""
     heard = request.headers.get("last-event-id", "")
-    after = int(heard) if is_number(heard) else asked.number("after")
+    after = int(heard) if is_number(heard) else query.after
     if after is None:
         after = front.since if front.ledger is None else await front.ledger.newest_event()
     feed: Feed = request.app.state.feed
     return _streamed(feed.listen(after), "text/event-stream")
 
 
-async def prune(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:
+class RestartRequest(Fields, frozen=True):
+    wait: Annotated[bool, about("true: wait for runs that cannot continue, however long")] = False
+
+
+class RestartAnswer(TypedDict):
+    pid: int
+    version: str
+    new_version: str
+
+
+@routes.post("/api/v1/restart", _ADMIN, answer=RestartAnswer, is_long=True)
+async def restart(front: Front, body: RestartRequest) -> dict[str, object]:
+    """Restart the engine, also with a newer version; current runs continue."""
+    return await offered(front.control, "way to restart").ask_restart(wait=body.wait)
+
+
+class StopRequest(Fields, frozen=True):
+    wait: Annotated[bool, about("true: wait for all runs, however long they take")] = False
+
+
+class StopAnswer(TypedDict):
+    pid: int
+
+
+@routes.post("/api/v1/stop", _ADMIN, answer=StopAnswer)
+async def stop(front: Front, body: StopRequest) -> dict[str, object]:
+    """Stop the engine; its runs get time to end."""
+    return offered(front.control, "way to stop").ask_stop(wait=body.wait)
+
+
+class PruneRequest(Fields, frozen=True):
+    before: Annotated[Time, about("remove the details of receipts from before this time")]
+    dry_run: Annotated[bool, about("true: report what would be removed, change nothing")] = False
+
+
+@routes.post("/api/v1/prune", _ADMIN, is_long=True)
+async def prune(front: Front, body: PruneRequest) -> views.PruneReport:
     """Summarise old receipts as ranges and remove their details."""
-    before, dry_run = asked.needed_moment("before"), asked.flag("dry_run")
-    pruned = await front.service.prune(before=before, dry_run=dry_run)
-    return {"before": stamp(before, "UTC"), "dry_run": dry_run, **asdict(pruned)}
+    pruned = await front.service.prune(before=body.before, dry_run=body.dry_run)
+    return views.PruneReport(before=body.before, dry_run=body.dry_run, **asdict(pruned))
 
 
-async def edits(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:
+@routes.get("/api/v1/settings/waiting", _READ, also=(404,))
+async def settings(front: Front) -> WaitingSettings:
+    """List the settings of horae.toml that wait for confirmation."""
+    return await offered(front.settings, "settings").look()
+
+
+class TrustRequest(Fields, frozen=True):
+    digest: Annotated[Text, about("digest of the reviewed settings")] = ""
+
+
+@routes.post("/api/v1/settings/trust", _ADMIN)
+async def trust(front: Front, body: TrustRequest) -> TrustReport:
+    """Trust the settings that a digest identifies."""
+    return await offered(front.settings, "settings").trust(body.digest)
+
+
+class EditRequest(Fields, frozen=True):
+    file: Annotated[Required, about("path of the file, relative to the plan root")]
+    what: Annotated[Required, about("what was changed")]
+
+
+@routes.post("/api/v1/edits", _EDIT)
+async def edits(front: Front, body: EditRequest) -> views.EditNote:
     """Record that a command has edited a file."""
-    said = {name: asked.needed(name) for name in ("file", "what")}
-    await front.service.note_edit(**said)
-    return {**said}
+    await front.service.note_edit(body.file, body.what)
+    return views.EditNote(file=body.file, what=body.what)
 
 
-async def rescan(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:
+class RescanRequest(Fields, frozen=True):
+    source: Annotated[Text, about("only this source")] = ""
+
+
+@routes.post("/api/v1/rescan", _RUN)
+async def rescan(front: Front, body: RescanRequest) -> views.RescanReport:
     """Read the plans again now."""
-    known, source = list(front.engine.problems), asked.text("source")
+    known, source = list(front.engine.problems), body.source
     if source and source not in known:
         raise RequestError(f"source must be one of {', '.join(known)}, not {source!r}")
     names = [source] if source else known
     for name in names:
         await front.engine.rescan(name)
     problems = front.engine.problems
-    said = [{"source": each, "problems": [*map(str, problems[each])]} for each in names]
-    return {"sources": said}
+    said = ((each, tuple(map(str, problems[each]))) for each in names)
+    return views.RescanReport(
+        sources=tuple(views.SourceProblems(source=name, problems=found) for name, found in said)
+    )
 
 
 # The public plane: status and nothing else, no output, no prompts, no reasons
 
 
-async def activity(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
+class PublicRuns(Shape, frozen=True, kw_only=True):
+    running: bool
+    last_run: int | None
+    next_run: int | None
+    lifecycle: views.Position | None
+
+
+class PublicStatus(PublicRuns, frozen=True, kw_only=True):
+    active: bool
+    agent: str
+    interval_ms: int | None
+
+
+class PublicAgent(PublicRuns, frozen=True, kw_only=True):
+    name: str
+    steps: tuple[Any, ...] = ()
+    thought: str | None = None
+
+
+class PublicActivity(Shape, frozen=True, kw_only=True):
+    """Of one agent `steps` and `thought`, of several `agents` and `wire`."""
+
+    agent: PublicStatus | None
+    steps: tuple[Any, ...] | UnsetType = UNSET
+    thought: str | UnsetType | None = UNSET
+    agents: tuple[PublicAgent, ...] | UnsetType = UNSET
+    wire: tuple[Any, ...] | UnsetType = UNSET
+
+
+class PublicChanges(Shape, frozen=True, kw_only=True):
+    changes: list[dict[str, Any]]
+    agent: PublicStatus | None
+
+
+@routes.get("/_activity", Access.PUBLIC, also=(404,))
+async def activity(front: Front) -> PublicActivity:
     """Show for each agent whether it is running, its last and next run, its lifecycle state."""
     found = await _public_agents(front)
+    shown = await _public_status(front, found)
     if len(found) == 1:
-        return {"agent": await _public_status(front, found), "steps": [], "thought": None}
-    agents = [
-        {"name": each.name, "running": each.is_running, **_runs(each), "steps": [], "thought": None}
-        for each in found
-    ]
-    return {"agents": agents, "wire": [], "agent": await _public_status(front, found)}
+        return PublicActivity(agent=shown, steps=(), thought=None)
+    agents = tuple(PublicAgent(name=each.agent, **_public(each)) for each in found)
+    return PublicActivity(agent=shown, agents=agents, wire=())
 
 
-async def changes(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
+@routes.get("/_changes", Access.PUBLIC, also=(404,))
+async def changes(front: Front) -> PublicChanges:
     """List the newest commits of the plan root."""
-    shown = await _public_agents(front)
+    shown = await _public_status(front, await _public_agents(front))
     found = [] if front.changes is None else (await front.changes())[:CHANGES]
-    return {"changes": found, "agent": await _public_status(front, shown)}
+    return PublicChanges(changes=found, agent=shown)
 
 
-async def _public_agents(front: Front) -> tuple[AgentLine, ...]:
+async def _public_agents(front: Front) -> tuple[views.AgentLine, ...]:
     if not front.is_public:
-        raise router.NotOfferedError("public status; `server.public` is off")
+        raise NotOfferedError("public status; `server.public` is off")
     return (await front.service.status(front.facts(), limit=1000)).agents
 
 
-async def _public_status(front: Front, found: tuple[AgentLine, ...]) -> dict[str, Any] | None:
-    agent = next((each for each in found if each.is_running), found[0] if found else None)
+async def _public_status(front: Front, found: tuple[views.AgentLine, ...]) -> PublicStatus | None:
+    agent = next((each for each in found if each.running), found[0] if found else None)
     if agent is None:
         return None
-    known = None if front.ledger is None else await front.ledger.entry(agent.entry.number)
+    known = None if front.ledger is None else await front.ledger.entry(agent.entry)
     rule = known.item.rule if known is not None and isinstance(known.item, Entry) else None
     base = rule.base if isinstance(rule, CadenceRule) else None
     interval = None if base is None else int(base.total_seconds() * 1000)
-    said = {"active": agent.entry.is_armed, "running": agent.is_running, "agent": agent.name}
-    return {**said, **_runs(agent, interval_ms=interval)}
+    is_active = known is not None and known.is_armed
+    about = _public(agent) | {"agent": agent.agent, "interval_ms": interval}
+    return PublicStatus(active=is_active, **about)
 
 
-def _runs(agent: AgentLine, **more: int | None) -> dict[str, Any]:
-    times = {"last_run": agent.last_run_at, "next_run": agent.entry.next_at}
+def _public(agent: views.AgentLine) -> dict[str, Any]:
+    times = {"last_run": agent.last_run, "next_run": agent.next_run}
     seconds = {key: None if at is None else int(at.timestamp()) for key, at in times.items()}
-    return {**seconds, **more, "lifecycle": None if agent.place is None else dict(agent.place)}
+    return {**seconds, "running": agent.running, "lifecycle": agent.lifecycle}
 
 
-# The table
-
-
-async def _written_tag(front: Front, request: Request) -> str:
-    """Return the tag of a workflow or an agent as it is written; whether it runs is not in it."""
-    kept, name = router.offered(front.triggers, "triggers"), request.path_params["id"]
-    is_agent = request.scope["path"].startswith("/agents/")
-    said = await (kept.agent(name) if is_agent else kept.get(name))
-    return router.tag_of({key: said[key] for key in said if not is_agent or key != "status"})
-
-
-async def _entry_tag(front: Front, request: Request) -> str:
-    return router.tag_of_entry(await front.service.named(request.path_params["entry"]))
-
-
-_WRITTEN: Final = ("/workflows/{id}", "/agents/{id}")
-_ENTRY: Final = "/api/v1/entries/{entry:path}"
-
-_EVERY_STATUS: Final = tuple(each.value for each in Status)
-_READ, _RUN, _EDIT, _ADMIN = Scope.READ, Scope.RUN, Scope.EDIT, Scope.ADMIN
-
-# fmt: off
 OPERATIONS: Final[tuple[Operation, ...]] = (
-    asks("/healthz", router.Access.OPEN, call("health",
-         "Report whether the scheduling loop runs and the ledger is writable.",
-         lambda front, _, __: _health(front)), "Health"),
-    asks("/readyz", _READ, ready, "Health"),
-    asks("/api/v1/status", _READ, status, "Status",
-         limit(20, "maximum number of items of each kind")),
-    asks("/openapi.json", _READ, call("openapi", "Return this document.",
-         lambda *_: document(OPERATIONS)), "object"),
-    asks("/docs", _READ, call("docs", "Show all routes as a web page.",
-         lambda *_: HTMLResponse(page(OPERATIONS), headers=answer.HEADERS)),
-         "str", kind="text/html"),
-    *login.OPERATIONS,
-    asks("/api/v1/entries", _READ, call("entries", "List the entries, oldest first.",
-         lambda front, _, asked: front.service.entries(
-             limit=asked.limit(100), cursor=asked.number("cursor"), with_gone=asked.flag("gone"))),
-         "entries:Entry[] cursor:int?", limit(100), router.CURSOR,
-         flag("gone", "1: include entries that are no longer defined")),
-    does(f"{_ENTRY}/run", _RUN, call("run_now",
-         "Request a run now; the same Idempotency-Key returns the same receipt.",
-         lambda front, request, asked: front.service.run_now(
-             request.path_params["entry"], note=asked.text("note"),
-             parent_run=asked.number("parent_run"),
-             idempotency_key=router.idempotency_key(request))),
-         "Receipt", router.NOTE,
-         number("parent_run", "number of the run that makes the request"),
-         headers=("Idempotency-Key",)),
-    with_tag(_entry_tag, does(f"{_ENTRY}/pause", _RUN, call("pause", "Pause an entry.",
-         lambda front, request, asked: front.service.pause(
-             request.path_params["entry"], note=asked.text("note"), until=asked.end("until"))),
-         "...Entry changed:bool skipped:int", router.NOTE,
-         router.Field("until", "end", "end of the pause: a time, or a duration such as 2h"))),
-    with_tag(_entry_tag, does(f"{_ENTRY}/resume", _RUN, call("resume", "Resume an entry.",
-         lambda front, request, _: front.service.resume(request.path_params["entry"])),
-         "...Entry changed:bool")),
-    does(f"{_ENTRY}/backfill", _RUN, call("backfill",
-         "Run an entry once for each scheduled time in a past window.",
-         lambda front, request, asked: front.service.backfill(
-             request.path_params["entry"], start=asked.needed_moment("from"),
-             end=asked.moment("to"), name=asked.text("id") or None,
-             dry_run=asked.flag("dry_run"))),
-         "id entry:int title zone from:time to:time dry_run:bool count:int moments:time[]"
-         " receipts:int[]",
-         needed(moment("from", "start of the window")),
-         moment("to", "end of the window; default: now"),
-         text("id", "name of the backfill; a repeated name creates no second receipts"),
-         flag("dry_run", "true: report what would run, run nothing"),
-         is_long=True),
-    with_tag(_entry_tag, asks(_ENTRY, _READ, call("entry", "Show one entry.",
-         lambda front, request, _: front.service.entry(request.path_params["entry"])), "Entry")),
-    *calendar.OPERATIONS,
-    *crew.OPERATIONS,
-    *board.OPERATIONS,
-    asks("/api/v1/receipts", _READ, call("receipts", "List receipts, newest first.",
-         lambda front, _, asked: front.service.history(
-             asked.text("entry") or None, since=asked.moment("since"), until=asked.moment("until"),
-             statuses=[Status(each) for each in asked.words("status")], limit=asked.limit(50),
-             cursor=asked.number("cursor"))),
-         "receipts:Receipt[] cursor:int?",
-         text("entry", "only receipts of this entry"),
-         moment("since", "scheduled at this time or later"),
-         moment("until", "scheduled at this time or earlier"),
-         router.Field("status", "word", "only these statuses; may be repeated",
-               is_many=True, words=_EVERY_STATUS),
-         limit(50), router.CURSOR, also=(404,)),
-    asks("/api/v1/receipts/{number}", _READ, call("receipt", "Show one receipt with its runs.",
-         lambda front, request, _: front.service.receipt(router.path_number(request))),
-         "...Receipt runs:attempt[]"),
-    asks("/api/v1/runs/{number}", _READ, call("run", "Show one run.",
-         lambda front, request, _: front.service.run(router.path_number(request))), "Run"),
-    asks("/api/v1/runs/{number}/log", _READ, log, "str",
-         number("from", "offset of the first byte"),
-         number("to", "offset after the last byte"),
-         flag("follow", "1: stream until the run ends"),
-         kind="text/plain; charset=utf-8", is_long=True),
-    does("/api/v1/runs/{number}/cancel", _RUN, cancel, "...Run changed:bool",
-         text("reason", "reason for the cancellation")),
-    asks("/api/v1/why", _READ, why,
-         "at:time entry:Entry cannot_run:str? from:time? to:time? answers:why[] before:time?"
-         " after:time? more:bool",
-         needed(text("entry", "the entry")),
-         text("at", "time, as after the @ of `horae why`"),
-         limit(20), also=(404,)),
-    asks("/api/v1/nodes", _READ, call("nodes",
-         "List the nodes of the cluster; the list is empty without a cluster.",
-         lambda front, _, __: front.node_list()), "nodes:Node[]"),
-    asks("/api/v1/gate", _READ, gate,
-         "slots:int crew:int? holding:holder[] waiting:waiter[] in_line:int",
-         limit(100, "maximum number of waiting receipts")),
-    asks("/api/v1/events", _READ, call("events", "List the events after a given event.",
-         lambda front, _, asked: front.service.events(
-             after=asked.number("after") or 0, limit=asked.limit(100))),
-         "events:Event[] after:int",
-         number("after", "number of the last known event"), limit(100)),
-    asks("/api/v1/events/stream", _READ, event_stream, "str",
-         number("after", "number of the last known event; default: from now on"),
-         kind="text/event-stream", headers=("Last-Event-ID",), is_long=True),
-    does("/api/v1/prune", _ADMIN, prune,
-         "before:time dry_run:bool receipts:int runs:int events:int texts:int",
-         needed(moment("before", "remove the details of receipts from before this time")),
-         flag("dry_run", "true: report what would be removed, change nothing"),
-         is_long=True),
-    asks("/api/v1/settings/waiting", _READ, call("settings",
-         "List the settings of horae.toml that wait for confirmation.",
-         lambda front, _, __: router.offered(front.settings, "settings").look()),
-         "digest:str waiting:setting[]", also=(404,)),
-    does("/api/v1/settings/trust", _ADMIN, call("trust",
-         "Trust the settings that a digest identifies.",
-         lambda front, _, asked:
-             router.offered(front.settings, "settings").trust(asked.text("digest"))),
-         "digest:str waiting:setting[] after_restart:str[] until_restart:bool",
-         needed(text("digest", "digest of the reviewed settings"))),
-    does("/api/v1/edits", _EDIT, edits, "file:str what:str",
-         needed(text("file", "path of the file, relative to the plan root")),
-         needed(text("what", "what was changed"))),
-    does("/api/v1/rescan", _RUN, rescan, "sources:rescan[]", text("source", "only this source")),
-    *metrics.OPERATIONS,
-    *(with_tag(_written_tag if each.path in _WRITTEN else None, each)
-      for each in triggers.OPERATIONS),
-    *workflows.OPERATIONS,
-    *agents.OPERATIONS,
-    asks("/_activity", router.Access.PUBLIC, activity, "public_one or public_crew", also=(404,)),
-    asks("/_changes", router.Access.PUBLIC, changes, "changes:object[] agent:public_status?",
-         also=(404,)),
+    *routes,
+    *login.routes,
+    *logs.routes,
+    *calendar.routes,
+    *crew.routes,
+    *board.routes,
+    *metrics.routes,
+    *triggers.routes,
+    *workflows.routes,
+    *agents.routes,
 )
-# fmt: on

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeAlias
+import os
+import socket
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from horae.app import App, new_id
@@ -14,42 +16,55 @@ from horae.sources.agents.source import AgentRequests
 from horae.sources.board.routes import BoardRequests
 from horae.sources.workflows.routes import WorkflowRequests
 from horae.web.api import asgi_app, operation_of
+from horae.web.front import Front
 from horae.web.guard import Guard, attended
 from horae.web.keys import Keys
 from horae.web.page import routes
-from horae.web.router import Front
-from horae.web.serve import ListenError, Proxies, listen_tcp, serve_socket, serve_tcp, url_of
+from horae.web.serve import (
+    ListenError,
+    Proxies,
+    listen,
+    listen_tcp,
+    serve_socket,
+    serve_tcp,
+    url_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
 
     from starlette.types import ASGIApp
 
     from horae.config import Config
+    from horae.core.lease import NodeLine
 
-    Nodes: TypeAlias = Callable[[], Awaitable[list[dict[str, Any]]]]
+    Nodes: TypeAlias = Callable[[], Awaitable[list[NodeLine]]]
+
+
+_CONTROL: Final = ""  # the address of the control socket among those that are handed over
 
 
 async def open_server(
-    app: App, *, keys: Keys | None = None, around: Callable[[ASGIApp], ASGIApp] | None = None
+    app: App,
+    *,
+    keys: Keys | None = None,
+    around: Callable[[ASGIApp], ASGIApp] | None = None,
+    listeners: Mapping[str, int] | None = None,
 ) -> WebServer:
-    """Return the server of an app; what is *around* it decides which machine answers."""
+    """Return the server of an app; what is *around* it decides which machine answers.
+
+    *listeners* are open already, handed over by an image of the engine before this one.
+    """
     keys = keys or keys_of(app.config, app.data, clock=app.clock, **app.context.access)
     made = await web_app(app, keys)
-    return WebServer(app, keys, made if around is None else around(made))
+    return WebServer(app, keys, made if around is None else around(made), listeners or {})
 
 
 def keys_of(config: Config, data: Path, **parts: Any) -> Keys:
     outside = (config.server_url or "").rstrip("/")
     proxied = [*(config.server_names or ()), *filter(None, [urlsplit(outside).hostname])]
-    return Keys(
-        data,
-        hosts=[config.listen.host],
-        proxied=proxied,
-        outside=outside,
-        **parts,
-    )
+    return Keys(data, hosts=[config.listen.host], proxied=proxied, outside=outside, **parts)
 
 
 async def web_app(app: App, keys: Keys, *, nodes: Nodes | None = None) -> ASGIApp:
@@ -103,6 +118,8 @@ async def web_app(app: App, keys: Keys, *, nodes: Nodes | None = None) -> ASGIAp
         nodes=nodes,
         settings=app.settings,
         is_public=app.config.server_public,
+        control=app.control,
+        closing=app.closing,
     )
     return asgi_app(front, pages=routes(front, app.root, most_plans=app.config.plan_max_files))
 
@@ -110,20 +127,34 @@ async def web_app(app: App, keys: Keys, *, nodes: Nodes | None = None) -> ASGIAp
 class WebServer:
     """The application on the socket of the engine and, if one can be had, on a port."""
 
-    def __init__(self, app: App, keys: Keys, made: ASGIApp) -> None:
+    def __init__(self, app: App, keys: Keys, made: ASGIApp, listeners: Mapping[str, int]) -> None:
         self._app = app
         self._made = made
         self.keys = keys
         self._listener = None
+        self._is_kept = False
+        given = {name: socket.socket(fileno=number) for name, number in listeners.items()}
+        self._control = given.pop(_CONTROL, None)
         address, remote = app.config.listen, app.config.server_remote
         try:
-            self._listener = listen_tcp(address.host, address.port, allow_remote=remote)
+            self._listener = given.pop(f"{address} {remote}", None) or listen_tcp(
+                address.host, address.port, allow_remote=remote
+            )
         except ListenError as error:
             app.notes.append(str(error))
         else:
             keys.url = url_of(self._listener)
         if (tokens := app.place.tokens) is not None:
             keys.runs, tokens.is_served, tokens.url = tokens, True, keys.url
+        for each in given.values():  # of an address that is not set any more
+            each.close()
+
+    def hand_over(self) -> dict[str, int]:
+        """Return the descriptors of what we listen on, where clients wait until they are heard."""
+        self._is_kept = True
+        address, remote = self._app.config.listen, self._app.config.server_remote
+        ours = {_CONTROL: self._control, f"{address} {remote}": self._listener}
+        return {name: os.dup(each.fileno()) for name, each in ours.items() if each is not None}
 
     @property
     def link(self) -> str | None:
@@ -136,7 +167,10 @@ class WebServer:
             return await local_actor(app.ledger, uid=user, run=run)
 
         near = attended(self._made, self.keys, operation_of=operation_of, actor_of=actor_of)
-        answering = [serve_socket(near, app.data, stop=stop)]
+        self._control = control = self._control or listen(app.data)
+        answering = [
+            serve_socket(near, app.data, control, stop=stop, is_kept=lambda: self._is_kept)
+        ]
         if self._listener is not None:
             proxies = Proxies.of(app.config.server_trusted_proxies or ())
             guard = Guard(self._made, self.keys, app.clock, operation_of, proxies)

@@ -6,72 +6,81 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from heapq import merge, nsmallest
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from horae.core.entry import Entry, OnceRule, Origin, cron_rule, key_time
-from horae.core.explain import stamp
 from horae.core.project import TINY, project
 from horae.core.scope import Scope
 from horae.core.text import is_number, words
-from horae.core.views import RequestError
+from horae.core.views import RequestError, Shape, Time, zoned
 from horae.sources.board.recycle import is_net
 from horae.timing.rfc3339 import parse_rfc3339
 from horae.timing.zone import zone
 from horae.web.answer import HEADERS
+from horae.web.fields import Fields, Limit, Word, about
+from horae.web.front import Front, NotOfferedError, offered
 from horae.web.ics import calendar
-from horae.web.router import Access, NotOfferedError, asks, limit, moment, offered, text
+from horae.web.router import Access, Routes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from starlette.requests import Request
-
     from horae.core.ports import Listed
-    from horae.web.router import Front, RequestFields
 
+routes = Routes()
 FEED: Final = timedelta(days=365)  # how far a calendar looks
 WEEK: Final = timedelta(days=7)
 
 
-class CalendarFire(NamedTuple):
+class Fire(Shape, frozen=True, kw_only=True, order=True):
     """A planned moment of an entry; ordered by time, then by where it is written."""
 
-    at: datetime
+    at: Time
     file: str
     line: int
     entry: int
     title: str
     zone: str
     key: str
-    is_estimate: bool
-
-    def data(self) -> dict[str, object]:
-        at = {"at": stamp(self.at, self.zone), "zone": self.zone}
-        about = {"entry": self.entry, "title": self.title, "file": self.file, "line": self.line}
-        return {**at, **about, "key": self.key, "estimate": self.is_estimate}
+    estimate: bool
 
 
-async def agenda(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:
+class Agenda(Shape, frozen=True, kw_only=True):
+    start: Time
+    end: Time
+    fires: tuple[Fire, ...]
+    cursor: str | None
+
+
+class AgendaQuery(Fields, frozen=True, kw_only=True):
+    start: Annotated[Time | None, about("start of the window; default: now")] = None
+    end: Annotated[Time | None, about("end of the window, exclusive; default: a week later")] = None
+    entry: Annotated[Word, about("only this entry")] = ""
+    limit: Limit = 100
+    cursor: Annotated[Word, about("cursor of the previous page")] = ""
+
+
+@routes.get("/api/v1/agenda", Scope.READ, also=(404,))
+async def agenda(front: Front, query: AgendaQuery) -> Agenda:
     """List the scheduled times in a window, past or future, in order."""
     ledger = offered(front.ledger, "agenda")
     now = front.clock.now()
-    start = asked.moment("from") or now
-    end = asked.moment("to") or start + WEEK
+    start = query.start or now
+    end = query.end or start + WEEK
     if end <= start:
         raise RequestError("`to` must be later than `from`")
-    since, skip = start, 0
-    if cursor := asked.text("cursor"):  # the time to go on at, and how many of it were shown
-        at, many = cursor.rpartition(".")[::2]
+    since, skip, most = start, 0, query.limit
+    if query.cursor:  # the time to go on at, and how many of it were shown
+        at, many = query.cursor.rpartition(".")[::2]
         if not is_number(many) or int(many) > 10**6:
             raise RequestError("cursor must be the cursor of an earlier response")
         since, skip = parse_rfc3339(at).astimezone(UTC), int(many)
-    most = asked.limit(100)
-    word = asked.text("entry")
-    found = [await front.service.named(word)] if word else await ledger.entries()
+    found = [await front.service.named(query.entry)] if query.entry else await ledger.entries()
 
-    def look() -> list[CalendarFire]:
+    def look() -> list[Fire]:
         near = nearest(found, since, skip + most + 1) if since >= now else found
         return list(islice(fires(near, since, end), skip, skip + most + 1))
 
@@ -83,8 +92,12 @@ async def agenda(front: Front, _: Request, asked: RequestFields) -> dict[str, ob
         before = skip if last == since else 0
         same = sum(1 for each in shown if each.at == last)
         more = f"{key_time(last)}.{before + same}"
-    window = {"from": stamp(start, front.zone_name), "to": stamp(end, front.zone_name)}
-    return {**window, "fires": [each.data() for each in shown], "cursor": more}
+    return Agenda(
+        start=zoned(start, front.zone_name),
+        end=zoned(end, front.zone_name),
+        fires=tuple(replace(each, at=zoned(each.at, each.zone)) for each in shown),
+        cursor=more,
+    )
 
 
 def nearest(entries: list[Listed], since: datetime, count: int) -> list[Listed]:
@@ -100,57 +113,81 @@ def nearest(entries: list[Listed], since: datetime, count: int) -> list[Listed]:
     return [each for each in entries if timed.get(each.number, since) <= last]
 
 
-def fires(entries: list[Listed], start: datetime, end: datetime) -> Iterator[CalendarFire]:
+def fires(entries: list[Listed], start: datetime, end: datetime) -> Iterator[Fire]:
     """Yield the moments of all entries from *start* up to *end*, which is not in it."""
     return merge(*(_fires(each, start, end) for each in entries))
 
 
-def _fires(found: Listed, start: datetime, end: datetime) -> Iterator[CalendarFire]:
+def _fires(found: Listed, start: datetime, end: datetime) -> Iterator[Fire]:
     entry = found.item
     if not isinstance(entry, Entry) or found.gone_at is not None or is_net(entry):
         return
-    origin = entry.origin
-    about = origin.file, origin.line, found.number, entry.title, entry.zone
+    where = {"file": entry.origin.file, "line": entry.origin.line, "zone": entry.zone}
+    about: dict[str, Any] = {**where, "entry": found.number, "title": entry.title}
     # A window has its start and not its end, as a day has; `project` takes it the other way.
     for each in project(entry, start - TINY, end - TINY):
-        yield CalendarFire(each.at, *about, each.key, each.is_estimate)
+        yield Fire(at=each.at, key=each.key, estimate=each.is_estimate, **about)
 
 
-async def preview(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:
+class Preview(Shape, frozen=True, kw_only=True):
+    words: str
+    zone: str
+    next: tuple[Time, ...]
+
+
+class PreviewQuery(Fields, frozen=True, kw_only=True):
+    cron: Annotated[Word, about("a cron expression")] = ""
+    at: Annotated[Time | None, about("a single time, instead of `cron`")] = None
+    zone: Annotated[Word, about("time zone; default: UTC")] = ""
+    start: Annotated[Time | None, about("time after which to look for them; default: now")] = None
+    limit: Limit = 5
+
+
+@routes.get("/api/v1/preview", Scope.READ)
+async def preview(front: Front, query: PreviewQuery) -> Preview:
     """Describe a rule in words, with its next scheduled times."""
-    place = asked.text("zone") or "UTC"
+    place = query.zone or "UTC"
     zone(place)
-    cron, at = asked.text("cron"), asked.moment("at")
-    if bool(cron) == (at is not None):
+    if bool(query.cron) == (query.at is not None):
         raise RequestError("pass either `cron` or `at`")
-    rule = cron_rule(cron, zone_name=place) if at is None else OnceRule(at)
+    rule = cron_rule(query.cron, zone_name=place) if query.at is None else OnceRule(query.at)
     entry = Entry("", Origin("", 0), "", rule, zone=place)
-    now = asked.moment("from") or front.clock.now()
-    far = datetime(9998, 1, 1, tzinfo=UTC)
-    count = asked.limit(5)
-    moments = await asyncio.to_thread(lambda: list(islice(project(entry, now, far), count)))
-    coming = [stamp(each.at, place) for each in moments]
-    return {"words": words(rule, zone_name=place), "zone": place, "next": coming}
+    now, far = query.start or front.clock.now(), datetime(9998, 1, 1, tzinfo=UTC)
+    moments = await asyncio.to_thread(lambda: [*islice(project(entry, now, far), query.limit)])
+    coming = tuple(zoned(each.at, place) for each in moments)
+    return Preview(words=words(rule, zone_name=place), zone=place, next=coming)
 
 
-async def calendar_ics(front: Front, _: Request, __: RequestFields) -> Response:
+_ICS: Final = "text/calendar; charset=utf-8"
+
+
+@routes.get("/calendar.ics", Scope.READ, kind=_ICS, also=(404,))
+async def calendar_ics(front: Front) -> Response:
     """Return the scheduled times of the next year in iCalendar format."""
     return await _ics(front)
 
 
-async def secret_calendar(front: Front, request: Request, _: RequestFields) -> Response:
+@routes.get("/calendar/{secret}.ics", Access.SECRET, kind=_ICS)
+async def secret_calendar(front: Front, secret: str) -> Response:
     """Return the same calendar at its secret path, without a token."""
-    if front.keys is None or not front.keys.is_calendar(request.path_params["secret"]):
+    if front.keys is None or not front.keys.is_calendar(secret):
         raise NotOfferedError("calendar at this path")
     return await _ics(front)
 
 
-async def calendar_path(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
+class CalendarPath(Shape, frozen=True, kw_only=True):
+    path: str
+    url: str | None
+
+
+@routes.get("/api/v1/calendar", Scope.ADMIN, also=(404,))
+async def calendar_path(front: Front) -> CalendarPath:
     """Return the secret path of the calendar; a new operator token changes it."""
     keys = offered(front.keys, "secret path")
     path = f"/calendar/{keys.calendar}.ics"
     # Not at the page's own name: calendar programs do not know where names below localhost are.
-    return {"path": path, "url": f"{keys.outside or keys.url}{path}" if keys.url else None}
+    url = f"{keys.outside or keys.url}{path}" if keys.url else None
+    return CalendarPath(path=path, url=url)
 
 
 async def _ics(front: Front) -> Response:
@@ -166,26 +203,3 @@ async def _ics(front: Front) -> Response:
     text = await asyncio.to_thread(written)
     headers = {**HEADERS, "Content-Disposition": 'inline; filename="horae.ics"'}
     return Response(text, headers=headers, media_type=_ICS)
-
-
-_ICS: Final = "text/calendar; charset=utf-8"
-# fmt: off
-OPERATIONS: Final = (
-    asks("/api/v1/agenda", Scope.READ, agenda, "from:time to:time fires:Fire[] cursor:str?",
-         moment("from", "start of the window; default: now"),
-         moment("to", "end of the window, exclusive; default: a week after `from`"),
-         text("entry", "only this entry"),
-         limit(100),
-         text("cursor", "cursor of the previous page"),
-         also=(404,)),
-    asks("/api/v1/preview", Scope.READ, preview, "words zone next:time[]",
-         text("cron", "a cron expression"),
-         moment("at", "a single time, instead of `cron`"),
-         text("zone", "time zone; default: UTC"),
-         moment("from", "time after which to look for occurrences; default: now"),
-         limit(5)),
-    asks("/api/v1/calendar", Scope.ADMIN, calendar_path, "path:str url:str?", also=(404,)),
-    asks("/calendar.ics", Scope.READ, calendar_ics, "str", kind=_ICS, also=(404,)),
-    asks("/calendar/{secret}.ics", Access.SECRET, secret_calendar, "str", kind=_ICS),
-)
-# fmt: on

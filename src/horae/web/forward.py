@@ -29,7 +29,7 @@ from horae.web.answer import refused
 from horae.web.keys import caller_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
     from datetime import timedelta
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -159,20 +159,29 @@ async def _fetch(address: ListenAddress, target: str, secret: str, name: str) ->
     try:
         request = h11.Request(method="GET", target=target, headers=[*own.items()])
         writer.write((wire.send(request) or b"") + (wire.send(h11.EndOfMessage()) or b""))
-        while not isinstance(event := wire.next_event(), h11.EndOfMessage):
-            if event is h11.NEED_DATA:
-                wire.receive_data(await reader.read(CHUNK))
-            elif isinstance(event, h11.Response) and event.status_code != HTTPStatus.OK:
+        async for event in _events(wire, reader):
+            if isinstance(event, h11.Response) and event.status_code != HTTPStatus.OK:
                 raise ConnectionRefusedError(f"status {event.status_code}")
-            elif isinstance(event, h11.Data):
-                said += event.data
-            elif isinstance(event, h11.ConnectionClosed) or len(said) > CHUNK:
+            said += event.data if isinstance(event, h11.Data) else b""
+            if isinstance(event, h11.ConnectionClosed) or len(said) > CHUNK:
                 raise ConnectionResetError("no whole answer")
-    except h11.RemoteProtocolError as error:
-        raise ConnectionResetError(str(error)) from None
     finally:
         writer.close()
     return said
+
+
+async def _events(wire: h11.Connection, reader: asyncio.StreamReader) -> AsyncIterator[h11.Event]:
+    """Yield the parts of an answer; the last of one that breaks off is that it is closed."""
+    event: h11.Event | type[h11.NEED_DATA | h11.PAUSED] = h11.NEED_DATA
+    while not isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
+        try:
+            event = wire.next_event()
+            if event is h11.NEED_DATA:
+                wire.receive_data(await reader.read(CHUNK))
+        except h11.RemoteProtocolError:
+            event = h11.ConnectionClosed()
+        if isinstance(event, h11.Event):
+            yield event
 
 
 def _request(scope: Scope, body: bytes, secret: str, name: str) -> h11.Request:
@@ -214,15 +223,7 @@ async def _hand_on(
     has_begun: asyncio.Event,
 ) -> None:
     """Hand on an answer, part by part; one that breaks off is not ended as if it were whole."""
-    while True:
-        event = wire.next_event()
-        if event is h11.NEED_DATA:
-            try:
-                wire.receive_data(await reader.read(CHUNK))
-            except h11.RemoteProtocolError:
-                event = h11.ConnectionClosed()
-            else:
-                continue
+    async for event in _events(wire, reader):
         if isinstance(event, h11.Response):
             headers = [(key, value) for key, value in event.headers if key.lower() not in _HOP]
             start = {"type": "http.response.start", "status": event.status_code, "headers": headers}
@@ -232,7 +233,6 @@ async def _hand_on(
             await send({"type": "http.response.body", "body": bytes(event.data), "more_body": True})
         elif isinstance(event, h11.EndOfMessage):
             await send({"type": "http.response.body", "body": b""})
-            return
         elif isinstance(event, h11.ConnectionClosed):
             if not has_begun.is_set():
                 raise NoLeaderError(f"{other} closed the connection before it responded")

@@ -25,7 +25,7 @@ from weakref import WeakValueDictionary
 from horae.core.access import SESSION_RENEWED, TOUCHED, NoTokenError, Token, TokenTakenError
 from horae.core.ports import Clock, LedgerBusyError, LedgerError, LedgerWriteError
 from horae.core.private import replace_durably
-from horae.core.scope import OPERATOR, Scope, allows, check_token_name
+from horae.core.scope import OPERATOR, Scope, allows, check_token_name, in_order
 from horae.errors import Exit, HoraeError
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ class Keys:
         if elapsed - self._touched.get(found.name, elapsed - TOUCHED) >= TOUCHED:
             self._touched[found.name] = elapsed
             self._later(tokens.touch(found.name, now=self.clock.now()))
-        caller = Caller(f"token:{found.name}", found.scopes, self.ended_of(found.name))
+        caller = Caller(f"token:{found.name}", frozenset(found.scopes), self.ended_of(found.name))
         return self._remember(digest, caller)
 
     async def session(self, cookie: str) -> Caller | None:
@@ -246,7 +246,8 @@ class Keys:
             self._later(sessions.renew(self._session(cookie), now=now))
         ended = self.ended_of(found.token, found.id)
         actor = f"session:{found.token}"
-        caller = Caller(actor, found.scopes, ended, session=found.id, is_renewed=is_renewed)
+        scopes = frozenset(found.scopes)
+        caller = Caller(actor, scopes, ended, session=found.id, is_renewed=is_renewed)
         return self._remember(self._session(cookie), caller)
 
     def _remember(self, digest: str, caller: Caller) -> Caller:
@@ -371,7 +372,7 @@ async def all_tokens(directory: Path, tokens: Tokens) -> list[Token]:
     operator = []
     with suppress(OSError):  # there is none yet
         made = datetime.fromtimestamp((directory / NAME).stat().st_mtime, UTC)
-        operator = [Token(OPERATOR, _ALL, made)]
+        operator = [Token(OPERATOR, in_order(_ALL), made)]
     return [*operator, *await tokens.all()]
 
 
@@ -379,7 +380,7 @@ async def add_token(
     tokens: Tokens, name: str, scopes: frozenset[Scope], *, now: datetime
 ) -> tuple[Token, str]:
     """Keep a new token of a name; return it, and its text, which is kept nowhere."""
-    token, text = Token(check_token_name(name), scopes, now), f"{_PREFIX}{new_token()}"
+    token, text = Token(check_token_name(name), in_order(scopes), now), f"{_PREFIX}{new_token()}"
     if not await tokens.add(token, _digest(text)):
         raise TokenTakenError(name)
     return token, text

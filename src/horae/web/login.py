@@ -4,25 +4,34 @@ from __future__ import annotations
 
 from datetime import timedelta
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated
 
+from msgspec.structs import asdict
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from horae.core.access import SESSION_LASTS, Sessions, Tokens, end_sessions
+from horae.core.access import SESSION_LASTS, Session, Sessions, Token, Tokens, end_sessions
 from horae.core.actor import acting, current_actor
 from horae.core.scope import OPERATOR, Scope, parse_scopes
-from horae.web import keys as kept, router
-from horae.web.answer import HEADERS, html, told
-from horae.web.router import HttpRequestError, asks, call, does, needed, offered, text
+from horae.core.views import Shape
+from horae.web import keys as kept
+from horae.web.answer import HEADERS, as_json, html
+from horae.web.fields import Fields, Required, about
+from horae.web.front import Front, NotOfferedError, offered
+from horae.web.router import Access, HttpRequestError, Routes
 
 if TYPE_CHECKING:
-    from starlette.requests import Request
-
     from horae.web.keys import Keys
-    from horae.web.router import Front, RequestFields
+
+routes = Routes()
 
 
-async def new_link(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
+class LoginLink(Shape, frozen=True):
+    url: str
+
+
+@routes.post("/api/v1/login", Scope.READ)
+async def new_link(front: Front) -> LoginLink:
     """Create a login link that can be used once, within ten minutes, for the caller's token."""
     keys = offered(front.keys, "login")
     kind, name = [*current_actor().split(":", 1), ""][:2]
@@ -30,23 +39,29 @@ async def new_link(front: Front, _: Request, __: RequestFields) -> dict[str, Any
         reason = "the token of a run cannot create a login link"
         raise HttpRequestError(HTTPStatus.FORBIDDEN, reason)
     if not keys.url:
-        raise router.NotOfferedError("page: it listens on no port; see `horae status`")
+        raise NotOfferedError("page: it listens on no port; see `horae status`")
     if not keys.page:
         remedy = "put a proxy in front and set `server.url` to its address"
-        raise router.NotOfferedError(f"page that a browser can reach at {keys.url}; {remedy}")
-    return {"url": keys.link(name if kind in {"token", "session"} else OPERATOR)}
+        raise NotOfferedError(f"page that a browser can reach at {keys.url}; {remedy}")
+    return LoginLink(url=keys.link(name if kind in {"token", "session"} else OPERATOR))
 
 
-async def new_token(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
+class TokenRotation(Shape, frozen=True):
+    rotated: bool
+
+
+@routes.post("/api/v1/token", Scope.ADMIN)
+async def new_token(front: Front) -> TokenRotation:
     """Create a new operator token; all sessions, login links and secret paths end."""
     keys = offered(front.keys, "token")
     await keys.rotate()
     if keys.sessions is not None:
         await keys.sessions.end(None, now=front.clock.now())
-    return {"rotated": True}
+    return TokenRotation(rotated=True)
 
 
-async def login(front: Front, request: Request, _: RequestFields) -> Response:
+@routes.get("/login/{code}", Access.OPEN, kind="text/html", is_once=True)
+async def login(front: Front, request: Request, code: str) -> Response:
     """Log a browser in with a single-use login link."""
     keys = offered(front.keys, "login")
     # A browser or a messenger that looks ahead must not use the link up.
@@ -55,7 +70,7 @@ async def login(front: Front, request: Request, _: RequestFields) -> Response:
         raise HttpRequestError(HTTPStatus.BAD_REQUEST, "a login link cannot be prefetched")
     # Under a name without a session the link is not used up: its host may have been changed.
     cookie = _cookie(keys, request)
-    name = None if cookie is None else keys.take_code(request.path_params["code"])
+    name = None if cookie is None else keys.take_code(code)
     session = None
     if name is not None:
         with acting(f"session:{name}"):
@@ -68,13 +83,18 @@ async def login(front: Front, request: Request, _: RequestFields) -> Response:
     return HTMLResponse(html("welcome"), headers={**HEADERS, "Set-Cookie": given})
 
 
-async def logout(front: Front, request: Request, _: RequestFields) -> Response:
+class EndedSessions(Shape, frozen=True):
+    ended: list[str]
+
+
+@routes.post("/api/v1/logout", Scope.READ, answer=EndedSessions)
+async def logout(front: Front, request: Request) -> Response:
     """End the session of the cookie, and its open connections."""
     caller, keys = kept.caller_of(request.scope), offered(front.keys, "login")
     if caller is None or not caller.session:
         reason = "there is no session to end: the request has no session cookie"
         raise HttpRequestError(HTTPStatus.CONFLICT, reason)
-    answer = told(await _end(front, caller.session))
+    answer = as_json(await _end(front, caller.session))
     name = _cookie(keys, request) or ""
     answer.headers["Set-Cookie"] = kept.set_cookie(name, "", age=timedelta())
     return answer
@@ -84,18 +104,28 @@ def _sessions(front: Front) -> Sessions:
     return offered(offered(front.keys, "login").sessions, "sessions")
 
 
-async def sessions(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
+class SessionPage(Shape, frozen=True):
+    sessions: list[Session]
+
+
+@routes.get("/api/v1/sessions", Scope.ADMIN)
+async def sessions(front: Front) -> SessionPage:
     """List the sessions of browsers, most recently used first."""
-    found = await _sessions(front).all(now=front.clock.now())
-    return {"sessions": [each.data() for each in found]}
+    return SessionPage(sessions=await _sessions(front).all(now=front.clock.now()))
 
 
-async def _end(front: Front, session: str) -> dict[str, Any]:
+@routes.post("/api/v1/sessions/{session}/end", Scope.ADMIN)
+async def end_session(front: Front, session: str) -> EndedSessions:
+    """End a session, or `all` sessions, and their open connections."""
+    return await _end(front, session)
+
+
+async def _end(front: Front, session: str) -> EndedSessions:
     keys = offered(front.keys, "login")
     ended = await end_sessions(_sessions(front), session, now=front.clock.now())
     for each in ended:
         keys.end(each.token, each.id)
-    return {"ended": [each.id for each in ended]}
+    return EndedSessions(ended=[each.id for each in ended])
 
 
 def _cookie(keys: Keys, request: Request) -> str | None:
@@ -106,43 +136,41 @@ def _tokens(front: Front) -> Tokens:
     return offered(offered(front.keys, "tokens").tokens, "tokens")
 
 
-async def new_named(front: Front, _: Request, asked: RequestFields) -> dict[str, Any]:
-    """Create a token; only this response contains its secret."""
-    scopes, now = parse_scopes([asked.text("scopes")]), front.clock.now()
-    token, said = await kept.add_token(_tokens(front), asked.text("name"), scopes, now=now)
-    return {**token.data(), "token": said}
+class TokenPage(Shape, frozen=True):
+    tokens: list[Token]
 
 
-async def tokens(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
+@routes.get("/api/v1/tokens", Scope.ADMIN)
+async def tokens(front: Front) -> TokenPage:
     """List the tokens by name, without their secrets."""
     keys = offered(front.keys, "tokens")
-    found = await kept.all_tokens(keys.directory, _tokens(front))
-    return {"tokens": [each.data() for each in found]}
+    return TokenPage(tokens=await kept.all_tokens(keys.directory, _tokens(front)))
 
 
-async def revoke(front: Front, request: Request, _: RequestFields) -> dict[str, Any]:
+class TokenRequest(Fields, frozen=True):
+    name: Annotated[Required, about("name of the token")]
+    scopes: Annotated[Required, about("scopes, separated by commas: read, run, edit, admin")]
+
+
+class NewToken(Token, frozen=True, kw_only=True):
+    token: str
+
+
+@routes.post("/api/v1/tokens", Scope.ADMIN, also=(409,))
+async def new_named(front: Front, body: TokenRequest) -> NewToken:
+    """Create a token; only this response contains its secret."""
+    scopes, now = parse_scopes([body.scopes]), front.clock.now()
+    token, said = await kept.add_token(_tokens(front), body.name, scopes, now=now)
+    return NewToken(**asdict(token), token=said)
+
+
+class RevokedToken(Shape, frozen=True):
+    revoked: str
+
+
+@routes.post("/api/v1/tokens/{name}/revoke", Scope.ADMIN, also=(404,))
+async def revoke(front: Front, name: str) -> RevokedToken:
     """Revoke a token and end its open connections."""
-    name = request.path_params["name"]
     await kept.revoke_token(_tokens(front), name, now=front.clock.now())
     offered(front.keys, "tokens").end(name)
-    return {"revoked": name}
-
-
-# fmt: off
-OPERATIONS: Final = (
-    asks("/login/{code}", router.Access.OPEN, login, "str", kind="text/html", is_once=True),
-    does("/api/v1/login", Scope.READ, new_link, "url:str"),
-    does("/api/v1/logout", Scope.READ, logout, "ended:str[]"),
-    asks("/api/v1/sessions", Scope.ADMIN, sessions, "sessions:session[]"),
-    does("/api/v1/sessions/{session}/end", Scope.ADMIN, call("end_session",
-         "End a session, or `all` sessions, and their open connections.",
-         lambda front, request, _: _end(front, request.path_params["session"])), "ended:str[]"),
-    does("/api/v1/token", Scope.ADMIN, new_token, "rotated:bool"),
-    asks("/api/v1/tokens", Scope.ADMIN, tokens, "tokens:Token[]"),
-    does("/api/v1/tokens", Scope.ADMIN, new_named, "...Token token:str",
-         needed(text("name", "name of the token")),
-         needed(text("scopes", "scopes, separated by commas: read, run, edit, admin")),
-         also=(409,)),
-    does("/api/v1/tokens/{name}/revoke", Scope.ADMIN, revoke, "revoked:str", also=(404,)),
-)
-# fmt: on
+    return RevokedToken(revoked=name)

@@ -7,20 +7,18 @@ pays for it who does not look.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from starlette.requests import Request
 from starlette.responses import Response
 
-from horae.core.explain import late
 from horae.core.receipt import ENDS, Status, is_planned
 from horae.core.scope import Scope
 from horae.web.answer import HEADERS, harmless
-from horae.web.router import Front, RequestFields, asks
+from horae.web.front import Front
+from horae.web.router import Routes
 
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
-
+routes = Routes()
 KIND: Final = "text/plain; version=0.0.4; charset=utf-8"
 ENTRIES: Final = 1000  # so many entries have numbers of their own, the first known of them
 BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300, 3600)
@@ -89,12 +87,11 @@ class Counts:
         if status is None or (status not in ENDS and status not in _WITHOUT_RUN):
             return
         account, of = await self._front.service.receipt(number), self._of
-        filed = account.line.filed
-        of["ends"].labels(status.value).inc(filed.receipt.count)
+        of["ends"].labels(status.value).inc(account.count)
         if status is Status.MISSED:
-            of["missed"].labels(str(filed.entry), account.line.title).inc(filed.receipt.count)
-        if status in ENDS and is_planned(filed.receipt.key):
-            of["late"].observe(late(filed).total_seconds())
+            of["missed"].labels(str(account.entry), account.title).inc(account.count)
+        if status in ENDS and is_planned(account.key):
+            of["late"].observe(account.late_seconds)
         for run in account.runs:
             for kind in ("in", "out"):
                 used = run.facts.get(f"tokens_{kind}")
@@ -108,7 +105,7 @@ class Counts:
         of, front = self._of, self._front
         for key in ("nodes", "node_runs", "node_slots", "next_of"):
             of[key].clear()
-        for node in (await front.node_list())["nodes"]:
+        for node in await front.node_list():
             leads = "true" if node["leads"] else "false"
             of["nodes"].labels(node["node"], leads).set(node["state"] in {"up", "draining"})
             of["node_runs"].labels(node["node"]).set(node["runs"])
@@ -122,13 +119,14 @@ class Counts:
         of["slots"].set(engine.gate.capacity.slots)
         is_well = engine.trouble is None and not engine.is_blank and engine.turned_at is not None
         of["well"].set(is_well)
-        coming = [(each.next_at.timestamp(), each) for each in stands.coming if each.next_at]
+        coming = [(each.next_at.timestamp(), each) for each in stands.next if each.next_at]
         of["next"].set(min((at for at, _ in coming), default=float("nan")))
         for at, each in coming:
-            of["next_of"].labels(str(each.number), each.title).set(at)
+            of["next_of"].labels(str(each.entry), each.title).set(at)
 
 
-async def metrics(front: Front, request: Request, _: RequestFields) -> Response:
+@routes.get("/metrics", Scope.READ, kind=KIND)
+async def metrics(front: Front, request: Request) -> Response:
     """Return metrics for Prometheus."""
     state = request.app.state
     if getattr(state, "counts", None) is None:
@@ -136,6 +134,3 @@ async def metrics(front: Front, request: Request, _: RequestFields) -> Response:
     counts: Counts = state.counts
     text = harmless((await counts.text()).decode())
     return Response(text, headers={**HEADERS, "Content-Type": KIND})
-
-
-OPERATIONS: Final = (asks("/metrics", Scope.READ, metrics, "str", kind=KIND),)

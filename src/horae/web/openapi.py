@@ -1,20 +1,24 @@
-"""The document of the API, and a page that shows it: both made from the table of the routes."""
+"""The document of the API, and a page that shows it: made from the routes and their structs."""
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from jinja2 import Environment
+from msgspec import UNSET
+from msgspec.json import schema_components
 
 import horae
-from horae.core.receipt import ReasonCode, Status
-from horae.web.answer import html, is_plain
-from horae.web.router import JSON, PROBLEM, Operation, Schema, Takes
+from horae.core.views import HealthReport, Shape
+from horae.web.answer import Problem, html, is_plain
+from horae.web.router import JSON, PROBLEM, Operation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
+    from horae.web.fields import Fields
+
+    FieldSchemas: TypeAlias = dict[type[Fields], dict[str, Any]]
 
 _WORDS: Final = {
     400: "The request is invalid; the response says what is expected.",
@@ -32,7 +36,6 @@ _WORDS: Final = {
     503: "Temporary: the ledger cannot be written, or the response timed out.",
 }
 _ALWAYS: Final = (400, 401, 403, 421, 422, 429, 431, 503)
-_PATH: Final = re.compile(r"\{(\w+)(?::path)?\}")
 _PARTS: Final = {
     "entry": "the entry: its number, :ID:, title, or file:line",
     "number": "the number",
@@ -59,145 +62,33 @@ _BEARER: Final = (
     "names the scope that it requires: read, run, edit or admin; admin includes all others."
 )
 _TAG: Final = "The version of the object; send it as If-Match to edit only this version."
-
-# Every field of an answer is named, and none is left out; a test holds them against real answers.
-_TYPES: Final[dict[str, str | Schema]] = {
-    "str": {"type": "string"},
-    "int": {"type": "integer"},
-    "real": {"type": "number"},
-    "bool": {"type": "boolean"},
-    "time": {"type": "string", "format": "date-time"},
-    "object": {"type": "object"},
-    "any": {},
-    "status": {"type": "string", "enum": [each.value for each in Status]},
-    "pause": "at:time until:time? note by:str?",
-    "attempt": """run:int attempt:int node?:str started_at:time ended_at:time? outcome:status?
-        exit_code:int? reason reason_code:ReasonCode? pid:int? facts:object""",
-    # What is decided has more to say than what is still to come.
-    "why": """at:time? said moment:bool estimate:bool receipt:int? key?:str status?:status
-        reason?:str reason_code?:ReasonCode? through_at?:time? count?:int start_at?:time?
-        decided_at?:time late_seconds?:real ended_at?:time? file?:str line?:int commit?:str?
-        digest?:str policy?:any actor?:str note?:str? node?:str runs?:attempt[]""",
-    "holder": "receipt:int entry:int title slot:int? kind since:time parent:int?",
-    "waiter": """receipt:int entry:int title due_at:time reason reason_code:ReasonCode
-        behind:int?""",
-    "engine": "running:bool data pid:int? since:str?",
-    "setting": "name trusted:any written:any commit:str?",
-    "rescan": "source problems:str[]",
-    "session": "id token scopes:str[] created_at:time used_at:time expires_at:time agent",
-    "service": "agents_active:int",
-    "public_status": """active:bool running:bool agent last_run:int? next_run:int?
-        interval_ms:int? lifecycle:object?""",
-    "public_agent": """name running:bool last_run:int? next_run:int? lifecycle:object?
-        steps:object[] thought:str?""",
-    "public_one": "agent:public_status? steps:object[] thought:str?",
-    "public_crew": "agents:public_agent[] wire:object[] agent:public_status?",
-    "Agent": """agent entry:int file line:int zone running:bool last_run:time? next_run:time?
-        rule:str? lifecycle:object? streak:int failures:int stuck:bool last_outcome:status?
-        last_reason:str? last_reason_code:ReasonCode? held:str? paused:bool troubles:object""",
-    "Node": """node state:up|draining|lost|left leads:bool term:int? may_lead:bool runs:int
-        slots:int labels:str[] address version since:time lease_until:time seen_at:time""",
-    "Approval": """receipt:int workflow agent source_id prompt status created_at:time
-        expires_at:time""",
-    "Dispatch": """id workflow_id workflow source_id agent_id prompt_sent
-        status:pending|dispatched|completed|failed|skipped dispatched_at:time completed_at:time?
-        reason reason_code:ReasonCode? receipt:int planned_at:time count:int actor
-        approved_by:str?""",
-    "Entry": """entry:int source title address file line:int zone armed:bool rule:str? reason:str?
-        first_seen_at:time gone_at:time? pause:pause? next_at:time? failures:int broken:str?
-        broken_at:time?""",
-    "Error": "error:str",
-    "Event": "event:int at:time kind entry:int? receipt:int? facts:object actor",
-    "Fire": "at:time zone entry:int title file line:int key estimate:bool",
-    "Health": """ok:bool at:time turned_at:time? loop_lag_seconds:real ledger_writable:bool
-        problems:str[]""",
-    "Problem": "type title status:int detail code exit_code:int facts:object",
-    # No enum: a client of today must take the codes of tomorrow.
-    "ReasonCode": {
-        "type": "string",
-        "description": f"known codes: {', '.join(ReasonCode)}; others may follow",
-    },
-    "Receipt": """receipt:int entry:int title key status:status reason reason_code:ReasonCode?
-        planned_at:time through_at:time? count:int times:int start_at:time? decided_at:time
-        late_seconds:real ended_at:time? attempts:int zone file line:int commit:str? parent:int?
-        actor note:str? node?:str""",
-    "Record": "workflow schedule:object? tasks:any sub_workflows:object[] ...",
-    "Run": "...attempt receipt:int entry:int title key status:status zone",
-    "Status": """at:time zone stall:str? engine:engine entries:int counts:int{} agents:Agent[]
-        running:Receipt[] waiting:Receipt[] late:Receipt[] missed:Receipt[] failed:Receipt[]
-        next:Entry[] paused:Entry[] unarmed:Entry[] problems:str[]""",
-    "Task": """id:int title status priority standing:str? reason:str? assignee:str?
-        claimed_by:str? review_owner:str? tags:str[] depends_on:int[] scheduled_for:str?
-        cron_schedule:str? cron_last_run:str? timezone:str? file next:time[]""",
-    "Token": "name scopes:str[] created_at:time used_at:time?",
-    # How these are kept may be said in fields of their own, so there may be more.
-    "Trigger": """id name agent_id trigger_config:object prompt_template poll_interval_secs:int
-        enabled:bool tool_policy:object created_at:time updated_at:time ...""",
-    "TriggerAgent": "id name status config:object created_at:time updated_at:time ...",
-}
+_REF: Final = "#/components/schemas/{name}"
 
 
-def schema(text: str) -> Schema:
-    """Return the JSON Schema of a type as routes write it.
-
-    A type is one of `_TYPES`, those with a capital by reference, or `a|b` of words; `[]` makes a
-    list of it, `{}` a map to it, and `?` lets it be null. A text with a colon is an object with
-    exactly its fields: `name:type`, or `name` for a string; `name?:type` may be missing, `...Type`
-    takes over the fields of another, and `...` alone allows more. `a or b` is either.
-
-    >>> schema("entry:int title notes:str[]?")["properties"]["notes"]
-    {'anyOf': [{'type': 'array', 'items': {'type': 'string'}}, {'type': 'null'}]}
-    """
-    if " or " in text:
-        return {"anyOf": [schema(each) for each in text.split(" or ")]}
-    if ":" in text:
-        return _object(text)
-    if text.endswith("?"):
-        return {"anyOf": [schema(text[:-1]), {"type": "null"}]}
-    if text.endswith("[]"):
-        return {"type": "array", "items": schema(text[:-2])}
-    if text.endswith("{}"):
-        return {"type": "object", "additionalProperties": schema(text[:-2])}
-    if "|" in text:
-        return {"type": "string", "enum": text.split("|")}
-    return {"$ref": f"#/components/schemas/{text}"} if text[0].isupper() else _type(text)
+class Error(Shape, frozen=True):
+    error: str
 
 
-def _type(name: str) -> Schema:
-    found = _TYPES[name]
-    return schema(found) if isinstance(found, str) else found
-
-
-def _object(text: str) -> Schema:
-    fields: dict[str, Any] = {}
-    needed: list[str] = []
-    is_open = False
-    for word in text.split():
-        name, _, kind = word.partition(":")
-        if name == "...":
-            is_open = True
-        elif name.startswith("..."):
-            base = _type(name[3:])
-            fields |= base["properties"]
-            needed += base["required"]
-        else:
-            fields[name.removesuffix("?")] = schema(kind or "str")
-            needed += [] if name.endswith("?") else [name]
-    return _closed(fields, needed, is_open=is_open)
-
-
-def _closed(fields: Schema, needed: list[str], *, is_open: bool) -> Schema:
-    said = {"type": "object", "properties": fields, "required": needed}
-    return {**said, "additionalProperties": is_open}
-
-
-def document(operations: Iterable[Operation]) -> dict[str, Any]:
+def document(operations: Sequence[Operation]) -> dict[str, Any]:
+    bodies = dict.fromkeys(each.body for each in operations if each.body is not None)
+    queries = dict.fromkeys(each.query for each in operations)
+    answers = [Error, Problem, *(each.answer for each in operations)]
+    kinds = {repr(each): each for each in (*answers, *bodies, *queries)}
+    found, schemas = schema_components(kinds.values(), ref_template=_REF)
+    of = dict(zip(kinds, found, strict=True))
+    fields = {kind: schemas.pop(kind.__name__) for kind in bodies | queries}
+    for schema in schemas.values():
+        _require_defaults(schema)
+    for kind, schema in fields.items():
+        _drop_empty_defaults(schema)
+        if kind in bodies:
+            _allow_null(schema)
+            schemas[kind.__name__] = schema
     paths: dict[str, dict[str, Any]] = {}
     for each in operations:
-        paths.setdefault(each.shown_path, {})[each.method.lower()] = _operation(each)
+        paths.setdefault(each.shown_path, {})[each.method.lower()] = _operation(each, of, fields)
     about = "The HTTP API of a running engine."
     info = {"title": "Horae", "version": horae.__version__, "description": about}
-    schemas = {name: _type(name) for name in _TYPES if name[0].isupper()}
     token = {"type": "http", "scheme": "bearer", "description": _BEARER}
     components = {"schemas": schemas, "securitySchemes": {"token": token}}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": components}
@@ -209,58 +100,80 @@ def page(operations: Sequence[Operation]) -> str:
     return template.render(operations=operations, version=horae.__version__)
 
 
-def _operation(operation: Operation) -> dict[str, Any]:
+def _allow_null(body: dict[str, Any]) -> None:
+    """Let the fields of a request be null that may be missing: both mean the same."""
+    for name, field in body["properties"].items():
+        if "type" in field and name not in body["required"]:
+            about = {key: field.pop(key) for key in ("description", "default") if key in field}
+            body["properties"][name] = {**about, "anyOf": [field, {"type": "null"}]}
+
+
+def _require_defaults(answer: dict[str, Any]) -> None:
+    """Say of an answer that what is always in it is always in it, by default or not."""
+    properties = answer.get("properties", {})
+    always = [name for name, each in properties.items() if each.pop("default", UNSET) is not UNSET]
+    if always:
+        answer["required"] = [each for each in properties if each in {*answer["required"], *always}]
+
+
+def _drop_empty_defaults(kind: dict[str, Any]) -> None:
+    for field in kind["properties"].values():
+        if field.get("default", 0) in {"", None, ()}:
+            del field["default"]
+
+
+def _operation(operation: Operation, of: dict[str, Any], fields: FieldSchemas) -> dict[str, Any]:
     said: dict[str, Any] = {"operationId": operation.name, "summary": operation.words}
-    said["responses"] = _responses(operation)
-    if parameters := list(_parameters(operation)):
+    said["responses"] = _responses(operation, of)
+    if parameters := list(_parameters(operation, fields[operation.query])):
         said["parameters"] = parameters
-    if operation.takes is Takes.BYTES:
+    if operation.body is not None:
+        is_needed = bool(fields[operation.body]["required"])
+        content = {JSON: {"schema": of[repr(operation.body)]}}
+        said["requestBody"] = {"required": is_needed, "content": content}
+    elif "raw" in operation.takes:
         said["requestBody"] = {"content": {"*/*": {"schema": {}}}}
-    elif operation.takes is not Takes.NOTHING:
-        needed = [each.name for each in operation.body if each.is_needed]
-        said_of = {each.name: each.schema(is_query=False) for each in operation.body}
-        for each in operation.body:
-            said_of[each.name]["description"] = each.about
-        body = _closed(said_of, needed, is_open=operation.takes is Takes.LOOSE)
-        said["requestBody"] = {"required": bool(needed), "content": {JSON: {"schema": body}}}
     # The scopes of a scheme that is not OAuth are named, too, since OpenAPI 3.1.
     said["security"] = [{"token": [operation.scope.value]}] if operation.scope else []
     return said
 
 
-def _responses(operation: Operation) -> dict[str, Any]:
+def _responses(operation: Operation, of: dict[str, Any]) -> dict[str, Any]:
     good: dict[str, Any] = {"description": operation.words}
     if operation.status != 204:
         # Of a text it is the kind alone that a program can hold on to.
         kind = operation.kind.partition(";")[0]
-        good["content"] = {kind: {"schema": schema(operation.says)}}
+        good["content"] = {kind: {"schema": of[repr(operation.answer)]}}
     if operation.has_tag or (operation.tag is not None and operation.method != "DELETE"):
         good["headers"] = {"ETag": {"description": _TAG, "schema": {"type": "string"}}}
     statuses = {*_ALWAYS, *operation.also}
-    if operation.takes is not Takes.NOTHING:
+    if operation.body is not None or "raw" in operation.takes:
         statuses |= {413, 415}
     said = {str(operation.status): good}
     for status in sorted(statuses):
         said[str(status)] = {"description": _WORDS[status]}
         if status != 431:
-            kind, name = (JSON, "Error") if is_plain(operation.path) else (PROBLEM, "Problem")
-            if operation.path in {"/healthz", "/readyz"} and status == 503:
-                kind, name = JSON, "Health"
-            if operation.path == "/login/{code}" and status == 404:
-                kind, name = "text/html", operation.says
-            said[str(status)]["content"] = {kind: {"schema": schema(name)}}
+            told: type
+            kind, told = (JSON, Error) if is_plain(operation.path) else (PROBLEM, Problem)
+            if operation.answer is HealthReport and status == 503:
+                kind, told = JSON, HealthReport
+            if operation.kind == "text/html" and status == 404:
+                kind, told = "text/html", str
+            said[str(status)]["content"] = {kind: {"schema": of[repr(told)]}}
     return said
 
 
-def _parameters(operation: Operation) -> Iterator[dict[str, Any]]:
-    for name in _PATH.findall(operation.path):
+def _parameters(operation: Operation, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for name in operation.parts:
         part = {"type": "string", "minLength": 1}
-        part = {"type": "integer", "minimum": 0} if name == "number" else part
+        part = {"type": "integer", "minimum": 0} if name in operation.numbers else part
         about = {"required": True, "description": _PARTS[name], "schema": part}
         yield {"name": name, "in": "path", **about}
-    for field in operation.query:
-        said = {"required": field.is_needed, "description": field.about}
-        yield {"name": field.name, "in": "query", **said, "schema": field.schema(is_query=True)}
+    for name, field in query["properties"].items():
+        about = {"required": name in query["required"], "description": field["description"]}
+        plain = {key: field[key] for key in field if key != "description"}
+        some = (each for each in field.get("anyOf", ()) if each != {"type": "null"})
+        yield {"name": name, "in": "query", **about, "schema": next(some, plain)}
     for name in operation.headers:
         about = {"description": _HEADERS[name], "schema": {"type": "string"}}
         yield {"name": name, "in": "header", **about}

@@ -38,23 +38,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-KEPT: Final = 30  # seconds that a connection stays open while nothing is asked
+KEEP_ALIVE: Final = 30  # seconds that a connection stays open while nothing is asked
 BUFFER: Final = 64 << 10  # bytes of an answer that the system keeps for a slow client
-CLOSING: Final = 2  # seconds for what is being answered when it ends
+SHUTDOWN: Final = 2  # seconds for what is being answered when it ends
 
 _PRIVATE: Final = ".socket"  # where it is made
 CONNECTIONS: Final = 200
-EACH: Final = 100  # of one peer
-FEW: Final = 4  # which also those get who come when nothing else is left
-RESERVE: Final = 64  # descriptors for runs and ledger
+PER_PEER: Final = 100  # connections
+FEWEST: Final = 4  # connections that are allowed even if few descriptors are left
+RESERVED: Final = 64  # descriptors for runs and ledger
 HEADER: Final = 16 << 10  # bytes
-ASKING: Final = 10.0  # seconds to ask in full
-TAKING: Final = 30.0  # seconds to take the next part of an answer
-AT_ONCE: Final = 8  # are let in before those who are in are heard
-KNOCKING: Final = 4096  # wait in the system's queue; it may allow fewer
-COUNTED: Final = 1.0  # seconds for which a count of descriptors is good
+REQUEST_TIMEOUT: Final = 10.0  # seconds to ask in full
+WRITE_TIMEOUT: Final = 30.0  # seconds to take the next part of an answer
+ACCEPTED_AT_ONCE: Final = 8  # before those that are connected are served
+BACKLOG: Final = 4096  # clients in the system's queue; it may allow fewer
+COUNT_LASTS: Final = 1.0  # seconds for which a count of descriptors is good
 USER: Final = "user"  # in the state of a request on a unix socket: who is at the other end
-RESTING: Final = 0.1  # seconds until a client is let in again when that could not be
+ACCEPT_PAUSE: Final = 0.1  # seconds after an accept that failed
 
 _OPEN: Final = "/dev/fd"
 # A line that ends without CR, a CR within a line, and a line that goes on with the one before:
@@ -69,15 +69,27 @@ class ListenError(HoraeError, code="listen", exit_code=Exit.CONFLICT):
         super().__init__(f"{address}: {reason}; {remedy}")
 
 
-async def serve_socket(app: ASGIApp, directory: Path, *, stop: asyncio.Event) -> None:
-    """Answer on the socket of a data directory, whose lock the caller has, until *stop* is set."""
-    listener, path = listen(directory), directory / SOCKET
+async def serve_socket(
+    app: ASGIApp,
+    directory: Path,
+    listener: socket.socket | None = None,
+    *,
+    stop: asyncio.Event,
+    is_kept: Callable[[], bool] = lambda: False,
+) -> None:
+    """Answer on the socket of a data directory, whose lock the caller has, until *stop* is set.
+
+    It is removed then, unless somebody goes on to listen there.
+    """
+    listener, path = listener or listen(directory), directory / SOCKET
     ours = path.lstat()
     try:
         await serve_tcp(app, listener, stop=stop)
     finally:
         with suppress(FileNotFoundError):  # there is nothing to remove
-            if os.path.samestat(path.lstat(), ours):  # not that of an engine after this one
+            if not is_kept() and os.path.samestat(
+                path.lstat(), ours
+            ):  # not that of an engine after this one
                 os.remove(path)
 
 
@@ -96,8 +108,8 @@ async def serve_tcp(
         server_header=False,
         date_header=False,
         proxy_headers=False,
-        timeout_keep_alive=KEPT,
-        timeout_graceful_shutdown=CLOSING,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=SHUTDOWN,
         h11_max_incomplete_event_size=HEADER,
     )
     server = _Server(config)
@@ -127,7 +139,7 @@ def listen_tcp(host: str, port: int, *, allow_remote: bool = False) -> socket.so
         # Else it would be megabytes, and each slow reader would have us write them.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
         listener.bind(near)
-        listener.listen(KNOCKING)
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         remedy = (
@@ -157,7 +169,7 @@ def listen(directory: Path) -> socket.socket:
         with address(private) as near:
             listener.bind(near)
         made.chmod(0o600)
-        listener.listen(KNOCKING)
+        listener.listen(BACKLOG)
         made.replace(directory / SOCKET)
     except BaseException:
         listener.close()
@@ -177,14 +189,14 @@ class _Server(uvicorn.Server):
         await self.stop.wait()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        def wire() -> ClientConnection:
+        def make() -> ClientConnection:
             settings = {"config": self.config, "server_state": self.server_state}
             return ClientConnection(**settings, app_state={})
 
-        doors = [Door(each, wire, self.proxies) for each in sockets or ()]
-        self.servers = doors  # type: ignore[assignment]
-        for door in doors:
-            door.open()
+        acceptors = [Acceptor(each, make, self.proxies) for each in sockets or ()]
+        self.servers = acceptors  # type: ignore[assignment]
+        for acceptor in acceptors:
+            acceptor.open()
         self.started = True
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
@@ -287,7 +299,7 @@ class ClientConnection(H11Protocol):
         self.conn = _Strict(h11.SERVER, HEADER)
         self.peer = ""
         self.heard_at = self.loop.time()
-        self.gone: Callable[[ClientConnection], None] = lambda _: None
+        self.on_lost: Callable[[ClientConnection], None] = lambda _: None
         self._is_unwanted = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
@@ -308,19 +320,19 @@ class ClientConnection(H11Protocol):
         if self._is_unwanted:
             transport.abort()
         else:
-            self._allow("asking", ASKING)
+            self._allow("asking", REQUEST_TIMEOUT)
 
     def data_received(self, data: bytes) -> None:
         self.heard_at = self.loop.time()
         super().data_received(data)
         if self.conn.their_state in {h11.IDLE, h11.SEND_BODY}:
-            self._allow("asking", ASKING)
+            self._allow("asking", REQUEST_TIMEOUT)
         else:
             self._end("asking")
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._allow("taking", TAKING)
+        self._allow("taking", WRITE_TIMEOUT)
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -329,7 +341,7 @@ class ClientConnection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._end("asking")
         self._end("taking")
-        self.gone(self)
+        self.on_lost(self)
         super().connection_lost(exc)
 
     def _allow(self, what: str, seconds: float) -> None:
@@ -342,8 +354,8 @@ class ClientConnection(H11Protocol):
 
 
 @dataclass(slots=True)
-class Door:
-    """Lets connections in; for uvicorn it is the server.
+class Acceptor:
+    """Accepts connections; for uvicorn it is the server.
 
     The engine needs descriptors for runs and for the ledger, so there is a bound in all and for
     each peer. A client that comes when it is reached takes the place of the connection that was
@@ -351,110 +363,106 @@ class Door:
     """
 
     listener: socket.socket
-    wire: Callable[[], ClientConnection]
+    make: Callable[[], ClientConnection]
     proxies: Proxies = field(default_factory=Proxies)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
-    _wires: set[ClientConnection] = field(default_factory=set)
+    _connections: set[ClientConnection] = field(default_factory=set)
     _peers: Counter[str] = field(default_factory=Counter)
-    _opening: set[asyncio.Task[None]] = field(default_factory=set)
-    _again: asyncio.TimerHandle | None = None
-    _most: int = FEW
-    _counted_at: float = -COUNTED
+    _starting: set[asyncio.Task[Any]] = field(default_factory=set)
+    _resuming: asyncio.TimerHandle | None = None
+    _most: int = FEWEST
+    _counted_at: float = -COUNT_LASTS
     _is_open: bool = False
     _is_short: bool = False
 
     def open(self) -> None:
         self.listener.setblocking(False)
-        self.listener.listen(KNOCKING)
+        self.listener.listen(BACKLOG)
         self._is_open = True
-        self._loop.add_reader(self.listener.fileno(), self._let_in)
+        self._loop.add_reader(self.listener.fileno(), self._accept)
 
     def close(self) -> None:
         if not self._is_open:
             return
         self._is_open = False
         self._loop.remove_reader(self.listener.fileno())
-        if self._again is not None:
-            self._again.cancel()
+        if self._resuming is not None:
+            self._resuming.cancel()
 
     async def wait_closed(self) -> None:
         """Return at once; who is in is seen to elsewhere."""
 
-    def _let_in(self) -> None:
-        for turn in range(AT_ONCE):
+    def _accept(self) -> None:
+        for turn in range(ACCEPTED_AT_ONCE):
             try:
-                connection, near = self.listener.accept()
+                client, near = self.listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # Later it may be said although nobody knocks any more.
+                # Later it may be said although no client waits any more.
                 if turn == 0:
-                    self._rest(error)
+                    self._pause(error)
                 return
             self._is_short = False
-            self._take(connection, str(near[0]) if isinstance(near, tuple) else "")
+            self._admit(client, str(near[0]) if isinstance(near, tuple) else "")
 
-    def _take(self, connection: socket.socket, address: str) -> None:
-        """Give a connection a place: a free one, or that of the one who was silent longest."""
+    def _admit(self, client: socket.socket, address: str) -> None:
+        """Accept a client; if there is no place, drop the connection that was silent longest."""
         peer = "" if self.proxies.is_one(address) else peer_of(address)
-        if peer and self._peers[peer] >= EACH:
+        if peer and self._peers[peer] >= PER_PEER:
             self._drop_one(peer)
         now = self._loop.time()
-        if now - self._counted_at >= COUNTED:
-            self._counted_at, self._most = now, most_connections(len(self._wires))
-        while len(self._wires) >= self._most:
+        if now - self._counted_at >= COUNT_LASTS:
+            self._counted_at, self._most = now, most_connections(len(self._connections))
+        while len(self._connections) >= self._most:
             self._drop_one()
-        wire = self.wire()
-        if connection.family == socket.AF_UNIX:
-            wire.app_state[USER] = user_of(connection)
-        wire.peer, wire.gone = peer, self._forget
-        self._wires.add(wire)
+        connection = self.make()
+        if client.family == socket.AF_UNIX:
+            connection.app_state[USER] = user_of(client)
+        connection.peer, connection.on_lost = peer, self._forget
+        self._connections.add(connection)
         self._peers[peer] += 1
-        opening = self._loop.create_task(self._open_wire(connection, wire))
-        self._opening.add(opening)
-        opening.add_done_callback(partial(self._opened, connection, wire))
+        starting = self._loop.create_task(
+            self._loop.connect_accepted_socket(lambda: connection, client)
+        )
+        self._starting.add(starting)
+        starting.add_done_callback(partial(self._started, client, connection))
 
-    async def _open_wire(self, connection: socket.socket, wire: ClientConnection) -> None:
-        try:
-            await self._loop.connect_accepted_socket(lambda: wire, connection)
-        except OSError:  # it has gone away already
-            connection.close()
-            self._forget(wire)
-
-    def _opened(
-        self, connection: socket.socket, wire: ClientConnection, opening: asyncio.Task[None]
+    def _started(
+        self, client: socket.socket, connection: ClientConnection, starting: asyncio.Task[Any]
     ) -> None:
-        self._opening.discard(opening)
-        if opening.cancelled():  # the server ends, perhaps before the task began
-            connection.close()
-            self._forget(wire)
+        self._starting.discard(starting)
+        # The client has gone away already, or the server ends, perhaps before the task began.
+        if starting.cancelled() or isinstance(starting.exception(), OSError):
+            client.close()
+            self._forget(connection)
 
     def _drop_one(self, peer: str | None = None) -> None:
-        those = (each for each in self._wires if peer is None or each.peer == peer)
+        those = (each for each in self._connections if peer is None or each.peer == peer)
         least = min(those, key=lambda each: (each.rank, each.heard_at))
         self._forget(least)
         least.drop()
 
-    def _forget(self, wire: ClientConnection) -> None:
-        if wire in self._wires:
-            self._wires.discard(wire)
-            self._peers[wire.peer] -= 1
-            if not self._peers[wire.peer]:
-                del self._peers[wire.peer]
+    def _forget(self, connection: ClientConnection) -> None:
+        if connection in self._connections:
+            self._connections.discard(connection)
+            self._peers[connection.peer] -= 1
+            if not self._peers[connection.peer]:
+                del self._peers[connection.peer]
 
-    def _rest(self, error: OSError) -> None:
-        """Let nobody in for a moment: there is no descriptor, and the engine may need the next."""
+    def _pause(self, error: OSError) -> None:
+        """Accept nobody for a moment: there is no descriptor, and the engine may need the next."""
         if not self._is_short:
             self._is_short = True
             log.warning("cannot accept connections: %s", error.strerror)
-        if self._wires:
+        if self._connections:
             self._drop_one()
         self._loop.remove_reader(self.listener.fileno())
-        self._again = self._loop.call_later(RESTING, self._go_on)
+        self._resuming = self._loop.call_later(ACCEPT_PAUSE, self._resume)
 
-    def _go_on(self) -> None:
-        self._again = None
-        self._loop.add_reader(self.listener.fileno(), self._let_in)
+    def _resume(self) -> None:
+        self._resuming = None
+        self._loop.add_reader(self.listener.fileno(), self._accept)
 
 
 def most_connections(held: int) -> int:
@@ -464,8 +472,8 @@ def most_connections(held: int) -> int:
     try:
         others = len(os.listdir(_OPEN)) - held
     except OSError:
-        return FEW
-    return max(FEW, min(CONNECTIONS, limit - min(RESERVE, limit // 2) - others))
+        return FEWEST
+    return max(FEWEST, min(CONNECTIONS, limit - min(RESERVED, limit // 2) - others))
 
 
 class _Strict(h11.Connection):

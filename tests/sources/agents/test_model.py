@@ -418,7 +418,7 @@ class Stage:
             return ended
 
     def left(self) -> str:
-        return "\n".join(path.read_text() for path in self.directory.iterdir())
+        return "\n".join(path.read_text(errors="replace") for path in self.directory.iterdir())
 
 
 pids = pytest.mark.skipif(not can_kill_trees(), reason="runs need pidfds")

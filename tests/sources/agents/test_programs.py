@@ -55,15 +55,18 @@ def only(*tools: str) -> ToolPolicy:
 @pytest.mark.parametrize(
     ("command", "argv"),
     [
-        ("claude", "claude -p --output-format=json --model=m1"),
-        ("claude -p", "claude -p --output-format=json --model=m1"),
-        ("claude --print --model m2", "claude --print --model m2 --output-format=json"),
+        ("claude", "claude -p --output-format=stream-json --verbose --model=m1"),
+        ("claude -p", "claude -p --output-format=stream-json --verbose --model=m1"),
+        (
+            "claude --print --model m2",
+            "claude --print --model m2 --output-format=stream-json --verbose",
+        ),
         ("codex", "codex exec --json --skip-git-repo-check --model=m1 --cd=/srv/garden -"),
         (
             "codex exec -m m2 --sandbox=workspace-write",
             "codex exec -m m2 --sandbox=workspace-write --json --skip-git-repo-check --cd=/srv/garden -",
         ),
-        ("gemini", "gemini --output-format=json --skip-trust --model=m1"),
+        ("gemini", "gemini --output-format=stream-json --skip-trust --model=m1"),
         ("gemini -o json -m m2", "gemini -o json -m m2 --skip-trust"),
         ("llm", "llm --no-stream --usage --model=m1"),
         ("my-agent --once", "my-agent --once"),
@@ -111,7 +114,7 @@ def test_an_answer_in_another_form_than_ours_is_read_as_text() -> None:
 
 def test_claude_is_made_to_keep_an_allow_list() -> None:
     argv = called("claude", policy=only("Read", "Bash(git log *)", "Bash(npm ci)", "Git")).argv
-    assert argv[3:] == (
+    assert argv[4:] == (
         "--setting-sources=user",
         "--strict-mcp-config",
         "--tools=Read,Bash",
@@ -264,7 +267,9 @@ def test_the_answer_of_codex_is_its_last_message() -> None:
     ]
     printed = "on stderr\n" + "\n".join(map(json.dumps, events))
     found = read_answer(printed, Answers.CODEX)
-    assert found == Result("NO-WORK here", is_read=True, tokens_in=70, tokens_out=7, steps=1)
+    assert found == Result(
+        "NO-WORK here", is_read=True, tokens_in=70, tokens_out=7, steps=1, session="t"
+    )
     failed = json.dumps({"type": "turn.failed", "error": {"message": "usage limit"}})
     assert read_answer(f"{printed}\n{failed}", Answers.CODEX).error == "usage limit"
 
@@ -350,8 +355,27 @@ def test_an_error_of_the_provider_is_read_as_one(program: str) -> None:
     assert recorded(program, "failed").error.endswith("no such model")
 
 
+@pytest.mark.parametrize(
+    ("program", "session"),
+    [
+        ("claude", "9e2e182e-e249-4c41-ab7a-6b24a16e2267"),
+        ("codex", "01a1ef75-59cb-7472-aa7c-5e105a0c8ffd"),
+        ("gemini", "f3fde75a-9ccf-4980-b0b3-6d99bff8f3ac"),
+    ],
+)
+def test_answer_tokens_and_session_are_read_in_a_stream_of_events(
+    program: str, session: str
+) -> None:
+    found = recorded(program, "stream-tools")
+    assert (found.text, found.error, found.session) == ("Written.", "", session)
+    aside = 100 if program == "claude" else 0  # it asks for a title, too
+    assert (found.tokens_in, found.tokens_out) == (200 + aside, 20 + aside // 10)
+    assert recorded(program, "stream-failed").error.endswith("no such model")
+
+
 def recorded(program: str, what: str) -> Result:
-    printed = (DATA / f"{program}-{what}.txt").read_text()
+    [path] = DATA.glob(f"{program}-{what}.*")
+    printed = path.read_text()
     return read_answer(printed, ROWS[program].answers)
 
 

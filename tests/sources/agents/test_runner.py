@@ -17,7 +17,7 @@ from msgspec.structs import replace
 import horae
 from horae.app import build
 from horae.config import load
-from horae.core.agent import Agent, AgentNotFoundError, parse_agent
+from horae.core.agent import Agent, AgentNotFoundError, RunnerKind, parse_agent
 from horae.core.entry import Origin
 from horae.core.ports import Ended, Held, Run, RunError, Unreleased
 from horae.core.receipt import Status
@@ -181,6 +181,16 @@ def test_a_model_needs_a_name_and_a_key_unless_it_is_on_this_machine() -> None:
     assert near.obstacle(named, environ={}) is None
 
 
+def test_an_agent_with_a_model_and_without_a_command_calls_the_model() -> None:
+    registry = Registry()
+    assert registry.runner_of(agent(":MODEL: small-1")) is RunnerKind.MODEL
+    assert registry.runner_of(agent(":MODEL: small-1", ":COMMAND: claude")) is RunnerKind.COMMAND
+    assert registry.runner_of(agent(":MODEL: small-1", ":RUNNER: command")) is RunnerKind.COMMAND
+    of_settings = Registry(command=lambda: ("claude",))
+    assert of_settings.runner_of(agent(":MODEL: small-1")) is RunnerKind.COMMAND
+    assert registry.runner_of(agent()) is RunnerKind.COMMAND
+
+
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
     registry = Registry()
     registry.add(agent(), environ={})
@@ -316,7 +326,7 @@ async def test_the_answer_of_a_known_program_decides_and_its_cost_is_kept(stage:
         "model": "big-1",
     }
     args = (stage.work / "args").read_text()
-    assert args == "-p --output-format=json --model=big-1\n"
+    assert args == "-p --output-format=stream-json --verbose --model=big-1\n"
 
 
 @story
@@ -449,7 +459,7 @@ async def test_an_agent_that_fails_fails_its_step_and_what_hangs_on_it_never_run
         Status.FAILED,
         "Ask (plan.org:3): moss: exit code 3: no words left",
     )
-    assert [each.status for each in record.steps()] == ["failed", "skipped", "done"]
+    assert [each.status for each in record.all_steps()] == ["failed", "skipped", "done"]
 
 
 @story

@@ -79,7 +79,7 @@ def test_a_done_task_whose_trigger_has_passed_goes_back_to_todo_for_the_next_one
 def test_the_very_second_of_the_trigger_is_enough_and_the_one_before_is_not() -> None:
     assert back(recycle(task(LAST), now=at("2026-03-30T09:00:00Z")))
     assert stays(recycle(task(LAST), now=at("2026-03-30T08:59:59Z"))) == (
-        "no trigger since the last recycle; the next one is 2026-03-30T09:00:00Z"
+        "no occurrence since the last recycle; the next one is 2026-03-30T09:00:00Z"
     )
 
 

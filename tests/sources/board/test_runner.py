@@ -573,11 +573,11 @@ async def test_why_and_history_tell_of_a_task_like_of_anything_else(home: Home) 
     async with open_hall(home) as hall:
         await hall.until_ended(7)
         history = await hall.service.history("task:7:work")
-        [line] = history.lines
-        assert (line.filed.receipt.key, line.filed.status) == ("dispatch:1", Status.FAILED)
-        assert line.filed.agents == ("wren",)
+        [line] = history.receipts
+        assert (line.key, line.status) == ("dispatch:1", Status.FAILED)
+        assert (await hall.service.filed(line.receipt)).agents == ("wren",)
         answer = await hall.service.why(parse_ask("task:7:work"))
-        assert "exit code 3" in str(answer.data())
+        assert "exit code 3" in str(answer.lines)
 
 
 @story

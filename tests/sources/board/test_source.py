@@ -227,9 +227,7 @@ def test_a_broken_task_stands_says_where_and_stops_no_other(root: Path) -> None:
     [problem] = scan.problems
     assert isinstance(problem, TaskFileError)
     assert (problem.line, problem.column) == (4, 16)
-    assert str(problem).endswith(
-        "1-a.md: line 4, column 16: a value cannot begin with *; put it in quotes"
-    )
+    assert str(problem).endswith("1-a.md:4:16: a value cannot begin with *; put it in quotes")
 
 
 def test_a_task_that_did_not_change_is_not_parsed_again_also_after_a_restart(

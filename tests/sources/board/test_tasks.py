@@ -297,7 +297,7 @@ def test_a_file_named_for_a_number_that_it_does_not_have_is_not_that_task(board:
 
 def test_a_file_named_for_a_number_that_cannot_be_read_says_what_is_wrong(board: Board) -> None:
     put(board, "007-sow.md", TASK.replace("status: todo", "status: *"))
-    with pytest.raises(TaskFileError, match=r"007-sow.md: line 4, column 9: .* put it in quotes"):
+    with pytest.raises(TaskFileError, match=r"007-sow.md:4:9: .* put it in quotes"):
         board.card(7)
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from hypothesis import given, settings
 
-from horae.core.ports import BoardTask
+from horae.core.ports import TaskBrief
 from horae.core.receipt import ENDS, Status
 from horae.files.git.repository import Logged
 from horae.org.document import read
@@ -50,7 +50,7 @@ CLOSED: [2026-06-06 Sat 06:00]
 
 
 def facts() -> DiaryFacts:
-    surveyed = survey([("plan.org", read(PLAN))], [BoardTask(7, "Read")], zone_name="UTC")
+    surveyed = survey([("plan.org", read(PLAN))], [TaskBrief(7, "Read")], zone_name="UTC")
     handed = hand(surveyed, agent="wren", now=NOW, zone_name="UTC", last_run_at=NOW - 30 * MINUTE)
     return DiaryFacts(
         commits=[

@@ -164,6 +164,29 @@ def test_a_member_without_a_definition_does_not_tick_and_says_why() -> None:
     assert found("* Notes\nFor people.\n") == [(1, 1, "warning", "member-def")]
 
 
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        ("* wren\n:PROPERTIES:\n:COMMAND: true\n:INTERVAL: 10m\n:END:\n", ["error"]),
+        ("* wren\n:PROPERTIES:\n:COMMAND: true\n:END:\n", ["warning"]),
+        ("* wren :workflow:\n", ["warning"]),
+        ("* Back up\n:PROPERTIES:\n:COMMAND: true\n:TIMEOUT: 10m\n:END:\n", []),
+    ],
+)
+def test_an_entry_of_the_plan_without_a_definition_is_not_a_member(
+    text: str, problems: list[str]
+) -> None:
+    crew = parse_crew(text)
+    assert (crew.members, crew.idlers) == ((), ())
+    assert found(text) == [(1, 1, severity, "member-def") for severity in problems]
+
+
+def test_a_member_that_is_also_an_entry_of_the_plan_ticks_and_is_reported() -> None:
+    text = member(":COMMAND: true")
+    assert [each.name for each in parse_crew(text).members] == ["wren"]
+    assert found(text) == [(1, 1, "warning", "member-entry")]
+
+
 def test_of_two_members_with_one_name_the_first_ticks() -> None:
     crew = parse_crew(member(":INTERVAL: 10m") + member(":INTERVAL: 20m"))
     assert [each.interval for each in crew.members] == [10 * MINUTE]

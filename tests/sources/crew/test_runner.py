@@ -11,7 +11,7 @@ import subprocess
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial, wraps
 from itertools import pairwise
 from pathlib import Path
@@ -22,8 +22,8 @@ import pytest
 import horae.context
 from commands import PipedCommand
 from horae.app import build, keep, new_id
-from horae.cli.client import Far
 from horae.cli.status import print_status
+from horae.client import Client
 from horae.config import load
 from horae.core.clock import SystemClock
 from horae.core.receipt import Status
@@ -180,7 +180,7 @@ class Kept:
         service = Service(
             ledger=app.ledger, clock=app.clock, ids=new_id, poke=poke, agent_state=agent_state
         )
-        return (await service.tick(name)).filed
+        return await service.filed((await service.tick(name)).receipt)
 
     async def over(self, number: int) -> Filed:
         return await settled(self.app.ledger, number)
@@ -290,7 +290,7 @@ async def test_state_is_kept_in_files_as_people_know_them(ground: Ground) -> Non
         for name in ("keeper-last-run-wren", "lifecycle-ran-wren-wake_add"):
             assert before <= int(ground.state(name)) <= time.time()
         agent = await here.agent()
-        assert agent.data()["lifecycle"] == {
+        assert agent.lifecycle == {
             "state": "wake_add",
             "hits": 2,
             "next_state": "wake_audit",
@@ -325,7 +325,7 @@ async def test_work_that_does_not_fit_stays_on_its_branch_until_a_person_takes_i
         await until((ground.side / "on").exists)
         ground.commit("shared.txt", "person\n")
         (ground.side / "go").touch()
-        filed = await here.over(asked.filed.number)
+        filed = await here.over(asked.receipt)
         assert filed.status is Status.DONE
         assert (ground.root / "shared.txt").read_text() == "person\n"
         assert git("status", "--porcelain", at=ground.root) == ""
@@ -425,12 +425,12 @@ async def test_a_crashing_agent_is_retried_in_its_place_and_after_three_times_is
         for _ in range(4):
             assert (await here.tick()).status is Status.FAILED
         agent = await here.agent()
-        assert (agent.is_stuck, agent.entry.failures, agent.outcome) == (True, 4, Status.FAILED)
+        assert (agent.stuck, agent.failures, agent.last_outcome) == (True, 4, Status.FAILED)
         assert ground.state("lifecycle-pos-wren") == "wake_add 0"
         ground.agent("echo NO-WORK nothing here")
         assert (await here.tick()).status is Status.NO_WORK
         agent = await here.agent()
-        assert (agent.is_stuck, agent.streak) == (False, 1)
+        assert (agent.stuck, agent.streak) == (False, 1)
         assert ground.state("lifecycle-pos-wren") == "wake_audit 0"
 
 
@@ -480,8 +480,8 @@ async def test_an_agent_that_nothing_can_run_is_held_until_somebody_asks_again(
 
         await until(is_held)
         agent = await here.agent()
-        assert "the agent wren has no command; write :COMMAND: in " in agent.held
-        assert (agent.is_running, agent.entry.failures) == (False, 0)
+        assert "the agent wren has no command; write :COMMAND: in " in str(agent.held)
+        assert (agent.running, agent.failures) == (False, 0)
         assert "cannot tick: " in await here.problems()
         ground.agent("echo done")
         assert (await here.tick()).number == number
@@ -495,13 +495,13 @@ async def test_a_running_tick_is_not_doubled_and_status_answers_at_once(ground: 
         asked = await here.app.service.tick("wren")
         await until((ground.side / "on").exists)
         began = time.monotonic()
-        assert (await here.agent()).is_running
+        assert (await here.agent()).running
         assert time.monotonic() - began < 1
         with pytest.raises(Exception, match="a tick has been running since "):
             await here.app.service.tick("wren")
-        assert here.app.engine.launch.cancel(asked.filed.number, because("enough"))
-        assert (await here.over(asked.filed.number)).status is Status.KILLED
-        assert not (await here.agent()).is_running
+        assert here.app.engine.launch.cancel(asked.receipt, because("enough"))
+        assert (await here.over(asked.receipt)).status is Status.KILLED
+        assert not (await here.agent()).running
 
 
 @story
@@ -514,13 +514,13 @@ async def test_status_calls_no_run_that_goes_on_the_last_one(
         async def tick_and_look() -> tuple[int, str]:
             asked = await here.app.service.tick("wren")
             await until((ground.side / "on").exists)
-            print_status(await here.app.service.status(here.app.facts()))
+            print_status(await here.app.service.status(here.app.facts()), here.app.facts())
             [line] = [
                 each
                 for each in capsys.readouterr().out.splitlines()
                 if each.strip().startswith("wren") and "running" in each
             ]
-            return asked.filed.number, line
+            return asked.receipt, line
 
         number, line = await tick_and_look()
         assert "first tick began " in line
@@ -592,7 +592,7 @@ async def test_a_ledger_that_is_lost_goes_on_from_the_files(ground: Ground) -> N
             path.unlink()
     ground.agent("cat > SIDE/told")
     async with kept(ground) as here:
-        before = (await here.agent()).entry.next_at
+        before = (await here.agent()).next_run
         assert before is not None
         wait = before - here.app.clock.now()
         assert timedelta(minutes=59) < wait <= timedelta(hours=1)
@@ -685,9 +685,9 @@ async def test_a_redeploy_in_the_middle_of_an_interval_leaves_the_next_tick_wher
 ) -> None:
     async with kept(ground) as here:
         await here.tick()
-        before = (await here.agent()).entry.next_at
+        before = (await here.agent()).next_run
     async with kept(ground) as here:
-        assert (await here.agent()).entry.next_at == before
+        assert (await here.agent()).next_run == before
         assert ground.state("lifecycle-pos-wren") == "wake_add 1"
 
 
@@ -722,13 +722,13 @@ async def test_kill_9_in_the_middle_of_a_run_costs_neither_the_place_nor_the_gat
     ground.agent("sleep 1000 & echo $$ $! > SIDE/pids; wait")
     with engine(ground.root) as up:
         await until(lambda: len(ground.seen("pids").split()) == 2)
-        [running] = Far(ground.data).get("status")["running"]
+        [running] = Client(ground.data).status().running
         os.kill(up.pid, signal.SIGKILL)
         up.wait()
     pids = [int(each) for each in ground.seen("pids").split()]
     await until(lambda: not any(map(is_alive, pids)))
     async with kept(ground) as here:
-        filed = await here.over(running["receipt"])
+        filed = await here.over(running.receipt)
         assert filed.status is Status.INTERRUPTED
         [entry] = await here.app.ledger.find("agent:wren")
         memory = read_memory(entry.memory)
@@ -892,8 +892,8 @@ def test_an_older_variable_says_how_far_apart_the_first_ticks_are(
     environ = {"WB_CREW_DEF": str(ground.root / "crew.org"), "WB_CREW_STAGGER_MS": "7200000"}
     with engine(**tenant, **environ) as up:
         next(receipts(up, "done"))
-        agents = Far(Path(tenant["WB_DATA"])).get("status")["agents"]
-    following = {each["agent"]: datetime.fromisoformat(each["next_run"]) for each in agents}
+        agents = Client(Path(tenant["WB_DATA"])).status().agents
+    following = {each.agent: each.next_run for each in agents if each.next_run}
     # Wren has ticked and does so hourly; moss has its first tick two hours after the start.
     apart = following["moss"] - following["wren"]
     assert timedelta(minutes=50) < apart < timedelta(minutes=70)

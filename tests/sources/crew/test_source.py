@@ -68,6 +68,33 @@ def rules(scan: Scan) -> list[CadenceRule]:
     return [rule for rule in found if isinstance(rule, CadenceRule)]
 
 
+def test_a_member_without_a_time_limit_has_that_of_its_definition(tmp_path: Path) -> None:
+    (tmp_path / "wren.org").write_text(
+        "* wren :agent:\n:PROPERTIES:\n:TIMEOUT: 20m\n:END:\nYou write.\n"
+    )
+    text = "".join(
+        (
+            member("wren", ":DEF: wren.org"),
+            member("fern", ":DEF: wren.org", ":TIMEOUT: 5m"),
+            member("moss", ":DEF: missing.org"),
+        )
+    )
+    (tmp_path / "crew.org").write_text(text)
+    source = CrewSource(tmp_path / "crew.org", CrewCadence(START, timeout=HOUR))
+    items = [each.item for each in asyncio.run(source.scan({})).entries]
+    limits = [item.policy.timeout for item in items if isinstance(item, Entry)]
+    assert limits == [20 * MINUTE, 5 * MINUTE, HOUR]
+
+
+def test_a_manifest_in_the_plan_root_is_named_from_there(tmp_path: Path) -> None:
+    source = CrewSource(tmp_path / "crew.org", CrewCadence(START), root=tmp_path)
+    [missing] = asyncio.run(source.scan({})).problems
+    assert str(missing) == "crew.org: does not exist"
+    (tmp_path / "crew.org").write_text(member("wren", ":DEF: wren.org"))
+    [wren] = asyncio.run(source.scan({})).entries
+    assert wren.item.origin.place == "crew.org:1"
+
+
 def test_a_member_says_on_which_machines_it_ticks(tmp_path: Path) -> None:
     text = member("wren", ":DEF: wren.org", ":HOST: gpu, berlin")
     [wren] = (each.item for each in scanned(tmp_path, text).entries)
@@ -163,7 +190,7 @@ def test_while_the_manifest_cannot_be_read_what_is_known_stands(tmp_path: Path) 
     (tmp_path / "crew.org").write_bytes(b"* wren\n\xff\n")
     scan = scanned(tmp_path)
     assert (scan.entries, scan.standing) == ((), ("",))
-    assert str(scan.problems[0]).startswith(f"{tmp_path}/crew.org: ")
+    assert str(scan.problems[0]).startswith(f"{tmp_path}/crew.org:2:1: ")
 
 
 def test_a_manifest_that_is_gone_takes_its_members_with_it(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import horae
 from horae.extras.drift.check import check_drift
 from horae.org.document import read
-from horae.org.plan import Diagnostic
+from horae.org.plan import Diagnostic, Severity
 from horae.sources.plans.check import CheckClock, check_plans
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -153,6 +153,9 @@ def test_words_that_the_rule_does_not_keep_are_pointed_at_with_the_rule_they_mea
     assert (finding.line, finding.column, finding.code, finding.width) == (5, 13, "drift", 10)
     assert finding.message == "'on Mondays' does not match the schedule: at 09:00 on Tuesdays"
     assert finding.fix == "these words mean 0 9 * * MON"
+    assert finding.severity is Severity.INFO
+    [finding] = found(text.replace("Send the report", "Weekly report: Mondays"))[:1]
+    assert (finding.line, finding.severity) == (1, Severity.WARNING)
 
 
 def test_the_second_of_two_entries_with_one_title_is_not_armed() -> None:
@@ -169,7 +172,6 @@ def test_the_second_of_two_entries_with_one_title_is_not_armed() -> None:
     [
         scheduled("0 9 * * MON").replace("Digest", "Digest on Mondays"),
         "* Daily digest :workflow:\nSCHEDULED: <2026-06-06 Sat 06:00 +1d>\n",
-        "* Daily digest :workflow:\nSCHEDULED: <2026-06-06 Sat 06:00>\n",
         "* Daily digest :workflow:\n",
         "* Daily digest\nSCHEDULED: <2026-06-06 Sat 06:00 +1w>\n",
         scheduled("0 9 * * MON; 0 9 * * THU").replace("Digest", "Digest on Mondays and Thursdays"),
@@ -194,7 +196,7 @@ def test_every_code_is_in_the_reference_with_its_severity() -> None:
         "secret": "warning",
         "agent-unready": "error, warning",
     }
-    told = {code: severity.lower() for code, severity in found}
+    told = {code: severity.lower() for code, severity in found} | {"drift": "warning, info"}
     assert rows == {**of_keys, **of_machines, **told}
 
 

@@ -16,10 +16,10 @@ from hypothesis import given, strategies as st
 from horae.files.read import PlanFileError
 from horae.org.document import read
 from horae.sources.plans.claims import (
-    Claim,
     ClaimBusyError,
     ClaimLostError,
     ClaimRefusedError,
+    ClaimResult,
     HeadlineClaim,
 )
 from horae.sources.plans.done import HeadlineMissingError
@@ -33,13 +33,13 @@ STATES = "#+TODO: TODO NEXT DOING | DONE\n"
 PLAN = f"{STATES}* NEXT Sow\nbeans\n* TODO Mow\n:PROPERTIES:\n:ID: mow\n:END:\nlawn\n"
 
 
-def take(file: Path, name: str = "Sow", agent: str = "wren", **more: object) -> Claim:
+def take(file: Path, name: str = "Sow", agent: str = "wren", **more: object) -> ClaimResult:
     ttl = more.pop("ttl", None)
     mine = HeadlineClaim(file, name, agent=agent, **{"now": NOW, **more})  # type: ignore[arg-type]
     return asyncio.run(mine.claim(ttl))  # type: ignore[arg-type]
 
 
-def give_back(file: Path, name: str = "Sow", agent: str = "wren", **more: object) -> Claim:
+def give_back(file: Path, name: str = "Sow", agent: str = "wren", **more: object) -> ClaimResult:
     mine = HeadlineClaim(file, name, agent=agent, **{"now": NOW, **more})  # type: ignore[arg-type]
     return asyncio.run(mine.release())
 
@@ -276,7 +276,7 @@ def test_a_claim_stands_also_where_a_persons_work_keeps_the_tree_back(shared: Pa
     (shared / "wren/plan.org").write_text("a person is writing\n")
     made = take(shared / "wren/plan.org", local=[shared / "origin.git"])
     assert made.is_pushed
-    assert "the working tree was not updated" in made.note
+    assert "the working tree was not updated" in (made.note or "")
     assert (shared / "wren/plan.org").read_text() == "a person is writing\n"
 
 

@@ -225,7 +225,7 @@ def test_a_broken_file_keeps_its_last_good_entries_and_stops_no_other(tmp_path: 
     assert titles(scan) == ["b.org:1 better", "c.org:1 new"]
     [problem] = scan.problems
     assert isinstance(problem, PlanFileError)
-    assert "line 2, column 1 (byte 20): 0xff is not UTF-8" in str(problem)
+    assert "a.org:2:1: 0xff at byte 20 is not UTF-8" in str(problem)
     assert scan.standing == ("a.org",)
     assert "a.org" not in scan.index
     (tmp_path / "a.org").write_text(workflow("mended"))
@@ -243,7 +243,8 @@ def test_a_directory_that_cannot_be_listed_keeps_what_is_known_of_it(
     refused = PlanFileError(f"{tmp_path}/locked/", "cannot be listed: permission denied")
     monkeypatch.setattr(files, "find_plans", lambda *_, **__: PlanFiles((), (refused,)))
     scan = scanned(source, known.index)
-    assert (scan.entries, scan.problems, scan.standing) == ((), (refused,), ("locked/",))
+    assert (scan.entries, scan.standing) == ((), ("locked/",))
+    assert [str(each) for each in scan.problems] == ["locked/: cannot be listed: permission denied"]
     assert scan.index == {}
 
 

@@ -197,8 +197,12 @@ def test_a_schema_knows_the_fields_that_are_read_and_no_others(
 
 
 def test_the_schemas_know_every_kind_of_source_and_every_mode() -> None:
-    sources = schema("workflow")["$defs"]["source"]["oneOf"]
-    assert {each["properties"]["type"]["const"] for each in sources} == {*KINDS}
+    defined = schema("workflow")["$defs"]
+    sources = [
+        defined[each["$ref"].rpartition("/")[2]]
+        for each in schema("workflow")["properties"]["source"]["anyOf"]
+    ]
+    assert {kind for each in sources for kind in each["properties"]["type"]["enum"]} == {*KINDS}
     for name in ("workflow", "agent"):
-        policy = schema(name)["properties"]["tool_policy"]
-        assert policy["properties"]["mode"]["enum"] == [*Mode]
+        assert schema(name)["properties"]["tool_policy"] == {"$ref": "#/$defs/ToolPolicy"}
+        assert set(schema(name)["$defs"]["Mode"]["enum"]) == {*Mode}

@@ -143,10 +143,69 @@ async def test_approvals_are_listed_and_only_what_waits_is_approved(tmp_path: Pa
 
 
 @story
-async def test_a_command_asks_by_a_verb(tmp_path: Path) -> None:
+async def test_our_own_paths_say_errors_as_problem_documents(tmp_path: Path) -> None:
     async with engine(tmp_path) as here:
-        await made(here)
-        said = await here.post("triggers/delete", {"word": "daily-report"})
-        assert said["name"] == "daily-report"
-        assert (await here.ask("triggers/explode", {})).status_code == 404
-        assert (await here.ask("triggers/delete", {"nose": 1})).status_code == 400
+        workflow = await made(here)
+        at = "/api/v1/triggers/daily-report"
+        assert await here.get("triggers/daily-report") == workflow
+        assert (await here.get("triggers"))["items"] == [workflow]
+        changed = await here.client.put(at, json={"prompt_template": "Go."})
+        assert changed.json()["prompt_template"] == "Go."
+        filed = await here.post("triggers/daily-report/run", {"title": "x"}, key="one")
+        again = await here.post("triggers/daily-report/run", {"title": "x"}, key="one")
+        assert again["receipt"] == filed["receipt"]
+        [listed] = (await here.get("triggers/daily-report/history"))["items"]
+        assert listed["receipt"] == filed["receipt"]
+        refused = await here.ask("triggers/daily-report/rotate")
+        assert refused.json()["detail"] == "'daily-report' is not a webhook"
+        assert (await here.client.delete(at)).json()["name"] == "daily-report"
+        missing = await here.client.get(at)
+        assert missing.headers["content-type"] == "application/problem+json"
+        assert (missing.status_code, missing.json()["code"]) == (404, "trigger_not_found")
+
+
+@story
+async def test_an_agent_is_changed_cleared_and_asked_about_at_our_paths(tmp_path: Path) -> None:
+    async with engine(tmp_path) as here:
+        at = "/api/v1/trigger-agents/worker"
+        created = await here.ask("trigger-agents", {"name": "worker", "command": ["cat"]})
+        assert created.status_code == 201
+        changed = (await here.client.put(at, json={"model": "large"})).json()
+        assert changed["config"]["model"] == "large"
+        assert (await here.get("trigger-agents"))["total"] == 1
+        assert await here.post("trigger-agents/worker/clear") == {
+            "status": "cleared",
+            "agent_id": changed["id"],
+        }
+        assert (await here.client.get(f"{at}/run")).json()["code"] == "trigger_not_found"
+        sent = await here.post("trigger-agents/worker/message", {"content": "Hello"})
+        assert sent["status"] == "sent"
+        assert (await here.get("trigger-agents/worker/usage"))["agent"] == "worker"
+        assert (await here.client.delete(at)).json()["name"] == "worker"
+
+
+@story
+async def test_the_definitions_of_files_are_applied_together_or_not_at_all(tmp_path: Path) -> None:
+    teller = {"name": "teller", "enabled": True, "command": ["cat"]}
+    agent = {"what": "agent", "file": "a.yml", "said": teller}
+    agent["places"] = {"name": [3, 1, 0, 0, 0]}
+    report = {**BODY, "agent": "teller", "enabled": True, "wanted": True}
+    workflow = {"what": "workflow", "file": "w.yml", "said": report, "places": {}}
+    wrong = {**workflow, "said": {**report, "agent": "nobody"}}
+    async with engine(tmp_path) as here:
+        refused = await here.ask("trigger-files", {"definitions": [agent, wrong]})
+        assert (refused.status_code, refused.json()["code"]) == (422, "agentd_files")
+        assert "Agent 'nobody' not found" in refused.json()["detail"]
+        assert (await here.get("trigger-agents"))["total"] == 0
+        both = {"definitions": [workflow, agent]}
+        said = await here.post("trigger-files", {**both, "dry_run": True})
+        verbs = [(each["verb"], each["what"], each["place"]) for each in said["changes"]]
+        assert verbs == [("create", "agent", "a.yml:3"), ("create", "workflow", "w.yml:1")]
+        assert (await here.get("trigger-agents"))["total"] == 0
+        assert await here.post("trigger-files", both) == said
+        again = await here.post("trigger-files", both)
+        assert [each["verb"] for each in again["changes"]] == ["unchanged", "unchanged"]
+        gone = await here.post("trigger-files", {**both, "teardown": True})
+        assert [each["verb"] for each in gone["changes"]] == ["delete", "delete"]
+        for odd in (None, 7, [{"what": "agent"}]):
+            assert (await here.ask("trigger-files", {"definitions": odd})).status_code == 400

@@ -104,14 +104,12 @@ async def yard(home: Path, **options: Any) -> AsyncIterator[Yard]:
 
 def only(record: Record, name: str | None = None) -> StepRecord:
     """Return one step of a record."""
-    return next(each for each in record.steps() if name in {None, each.name})
+    return next(each for each in record.all_steps() if name in {None, each.name})
 
 
 def tasks(record: Record) -> Mapping[str, str | None]:
     """Return what each step has put out."""
-    found = record.data()["tasks"]
-    assert isinstance(found, dict)
-    return found
+    return record.tasks
 
 
 def marked(data: Path) -> list[int]:

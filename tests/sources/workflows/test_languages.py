@@ -339,7 +339,7 @@ async def test_files_beside_the_plan_can_be_named_and_nothing_outside_the_root(
         async def why(deps: str, lang: str = "python") -> str | None:
             body = "import words; print(words.WORD)"
             record = await place.run(flow(step("P", lang, body, f":deps {deps}")))
-            return only(record).text if record.is_good else only(record).error
+            return tasks(record)[only(record).name] if record.is_good else only(record).error
 
         assert await why("words.py,json,") == "beans"
         assert await why("../outside.py") == ":deps ../outside.py: no such file next to the plan"

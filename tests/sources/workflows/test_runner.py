@@ -9,16 +9,17 @@ import os
 import shutil
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from msgspec import to_builtins
 
 from horae.core.ports import Ended, Held, RunError, Runner, Unreleased
 from horae.core.receipt import Status
-from horae.process.logs import clear
-from horae.process.processes import can_kill_trees
+from horae.process.logs import RunLog, clear, tidy
+from horae.process.processes import LOG_NAME, can_kill_trees
 from horae.sources.workflows.record import RECORD, read_record
 from process.stage import HOSTILE
 from reasons import because
@@ -55,7 +56,7 @@ async def test_each_step_is_given_what_its_producer_put_out_and_the_first_the_in
         record = await place.run(text, input=b"x\n")
         assert tasks(record) == {"Last": "321x", "First": "1x", "Middle": "21x", "Alone": "x"}
         assert (record.outcome, record.reason) == (Status.DONE, "4 steps")
-        data = record.data()
+        data = to_builtins(record)
     assert list(data)[:5] == ["workflow", "schedule", "exports", "tasks", "sub_workflows"]
     assert (data["workflow"], data["exports"]) == ("Flow", ["c"])
     assert read_record(place.data / "runs" / f"{record.started_at:%Y-%m-%d}" / "r1")
@@ -153,12 +154,12 @@ async def test_in_a_chain_nothing_begins_after_a_step_that_failed(tmp_path: Path
     scripts[bad] = "exit 3"
     async with yard(tmp_path) as place:
         record = await place.run(chain(*scripts))
-        states = [str(each.status) for each in record.steps()]
+        states = [str(each.status) for each in record.all_steps()]
     assert states == ["done"] * bad + ["failed"] + ["skipped"] * (9 - bad)
     done = effects.read_text().split() if effects.exists() else []
     assert done == [str(n) for n in range(bad)]
     if bad:
-        assert (only(record, f"S{bad - 1}").text or "").split() == done
+        assert (tasks(record)[f"S{bad - 1}"] or "").split() == done
 
 
 @story
@@ -175,7 +176,7 @@ async def test_whenever_a_chain_is_cancelled_only_what_is_said_to_have_begun_has
             run.cancel("enough")
             assert (await run.ended()).outcome in {Status.KILLED, Status.DONE}
             assert not marked(place.data)
-            begun = [n for n, each in enumerate(run.record.steps()) if each.started_at]
+            begun = [n for n, each in enumerate(run.record.all_steps()) if each.started_at]
             assert [int(each) for each in effects.read_text().split()] in (begun, begun[:-1])
 
 
@@ -183,7 +184,7 @@ async def test_whenever_a_chain_is_cancelled_only_what_is_said_to_have_begun_has
 async def test_a_chain_ends_with_the_wall_clock_of_its_run(tmp_path: Path) -> None:
     async with yard(tmp_path, timeout=timedelta(seconds=1)) as place:
         record = await place.run(chain(*["sleep 0.3"] * 20))
-        states = [str(each.status) for each in record.steps()]
+        states = [str(each.status) for each in record.all_steps()]
         assert record.outcome is Status.KILLED
         assert states.count("killed") <= 1
         assert states[-10:] == ["skipped"] * 10
@@ -230,7 +231,7 @@ async def test_workflows_inside_a_workflow_come_after_it_with_the_same_input(
     text = flow(step("Outer", "sh", "sed s/^/o/")) + f"** Child :workflow:\n{inner}"
     async with yard(tmp_path) as place:
         record = await place.run(text, input=b"x")
-        child = record.data()["sub_workflows"][0]  # type: ignore[index]
+        child = to_builtins(record)["sub_workflows"][0]
         assert (child["workflow"], child["tasks"], child["status"]) == (
             "Child",
             {"Inner": "x"},
@@ -410,7 +411,7 @@ async def test_a_run_that_takes_too_long_is_killed_with_all_its_steps(tmp_path: 
         Status.KILLED,
         "exceeded the time limit of 1s",
     )
-    assert sorted(each.status for each in record.steps()) == ["killed", "killed", "skipped"]
+    assert sorted(each.status for each in record.all_steps()) == ["killed", "killed", "skipped"]
 
 
 @story
@@ -454,7 +455,7 @@ async def test_a_step_that_reads_nothing_or_floods_its_stderr_is_well(tmp_path: 
     assert (record.outcome, record.reason) == (Status.DONE, "said")
     assert (only(record, "Loud").stderr or "").endswith("end\n")
     assert len(only(record, "Loud").stderr or "") <= 4096
-    assert (only(record, "Big").cut, len(only(record, "Big").text or "")) == (True, 1 << 20)
+    assert (only(record, "Big").cut, len(tasks(record)["Big"] or "")) == (True, 1 << 20)
 
 
 @story
@@ -518,7 +519,7 @@ async def test_a_cancel_ends_every_step_and_one_before_the_go_ends_without_runni
         ended = await held.ended()
         assert marked(place.data) == []
         assert (ended.outcome, ended.reason) == (Status.KILLED, "enough")
-        statuses = sorted(each.status for each in held.record.steps())
+        statuses = sorted(each.status for each in held.record.all_steps())
         assert statuses == ["killed", "killed", "skipped"]
         early = await place.held(flow(step("A", "sh", f"touch {tmp_path}/ran")))
         early.cancel("never mind")
@@ -630,6 +631,20 @@ async def test_a_large_record_stays_beside_the_run_and_the_ledger_is_told_where(
     assert len(json.loads(path.read_text())["tasks"]["A"]) == 99999
 
 
+@story
+async def test_the_long_output_of_a_run_is_packed_when_the_run_has_ended(tmp_path: Path) -> None:
+    async with yard(tmp_path) as place:
+        held = await place.runner().hold(job(flow(step("A", "sh", "yes | head -c 100000 >&2"))))
+        runs, now = place.data / "runs", datetime.now(UTC)
+        (running,) = runs.glob("*/*")
+        (running / LOG_NAME).write_bytes(b"x" * 100_000)
+        assert tidy(runs, now=now, keep=timedelta(days=9)) > 100_000  # the run has not ended
+        held.go()
+        await held.ended()
+        assert tidy(runs, now=now, keep=timedelta(days=9)) < 10_000
+        assert RunLog(running / LOG_NAME).end > 200_000
+
+
 # Taken up again
 
 
@@ -650,7 +665,7 @@ async def test_a_run_is_taken_up_where_it_was_left_unless_text_or_input_changed(
         directory = next((place.data / "runs").glob("*/r1"))
         assert (bad.outcome, times()) == (Status.FAILED, 1)
         good = await place.run(plan("tr a-z A-Z"), input=b"beans", resume=directory)
-        assert [each.status for each in good.steps()] == ["reused", "done"]
+        assert [each.status for each in good.all_steps()] == ["reused", "done"]
         assert (tasks(good)["Last"], times()) == ("BEANS", 1)
         other = await place.run(plan("cat"), input=b"peas", resume=directory)
         assert (tasks(other)["Last"], times()) == ("peas", 2)
@@ -674,7 +689,7 @@ async def test_a_good_run_keeps_only_what_is_to_persist(tmp_path: Path) -> None:
         assert (directory / name).read_bytes() == b"a\nb\n"
         assert only(record, "Not").output is None
         again = await place.run(text, resume=directory)
-        assert [each.status for each in again.steps()] == ["reused", "done"]
+        assert [each.status for each in again.all_steps()] == ["reused", "done"]
         assert sorted(each.name for each in directory.iterdir()) == [name, "output.log", RECORD]
 
 
@@ -703,7 +718,7 @@ async def test_the_examples_run(tmp_path: Path) -> None:
         "Total": "19 requests per second",
         "Idle services": "mail",
     }
-    assert [each.text for each in report.world.children[0].steps] == ["3"]
+    assert [*report.children[0].tasks.values()] == ["3"]
 
 
 @needs("node")

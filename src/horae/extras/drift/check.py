@@ -3,109 +3,86 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Final
+from functools import reduce
+from typing import TYPE_CHECKING, NamedTuple
 
-from horae.core.entry import CronRule, RepeaterRule, Rule
-from horae.core.text import sayings
-from horae.extras.drift import agreement
-from horae.extras.drift.context import heard_in
-from horae.extras.drift.phrase import Rule as SpokenRule, Stamped, TimeClaim, sentences_of
+from horae.core.entry import CronRule, Rule, cron_rule
+from horae.core.text import rule_words
+from horae.extras.drift.claims import Claim, ClaimPlace, claims
+from horae.extras.drift.proposal import proposed
+from horae.extras.drift.series import Series, both, broken, series_of
 from horae.org.check.finding import shown
 from horae.org.plan import Diagnostic, Severity
+from horae.timing.phrases.grammar import Say
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
 
     from horae.sources.plans.check import CheckedWorkflow
-    from horae.timing.cron import Cron
-
-# Around a sentence: the start of a line or the end of another one; a zone and the end of it.
-_BEFORE: Final = r"(?im)(?:^[ \t]*|(?<=[.!?;:])[ \t]+)"
-_BEHIND: Final = r"(?=[ \t]*(?:\([\w/+-]+\)[ \t]*)?(?:[.;]|\r?$))"
 
 
-@dataclass(frozen=True, slots=True)
-class Drift:
-    """Words that the rule does not keep, what the rule means, and the rule they would mean."""
+class Drift(NamedTuple):
+    """Words that the rule does not keep, what it does instead, and the rule they would mean."""
 
     start: int
     end: int
     said: str
+    place: ClaimPlace
     means: str
-    suggestion: str | None  # cron, a repeater alone or a timestamp, as the rule is
+    suggestion: str
 
 
-def drift(text: str, rule: SpokenRule, *more: SpokenRule, own: Collection[str] = ()) -> list[Drift]:
+def drift(text: str, rule: Rule, *, zone_name: str = "UTC", has_time: bool = True) -> list[Drift]:
     """Return the words of a text that its rule does not keep, in order.
 
-    Words that any one of several rules keeps, or all together, are kept. *own* are sentences
-    with which we say the rule ourselves, and true.
-
-    >>> from horae.timing.cron import Cron
-    >>> for found in drift("Runs every weekday at 9", Cron("0 9 * * *")):
+    >>> from horae.core.entry import cron_rule
+    >>> for found in drift("Runs every weekday at 9", cron_rule("0 9 * * *", zone_name="UTC")):
     ...     print(found.said, "|", found.means, "|", found.suggestion)
     every weekday at 9 | at 09:00 every day | 0 9 * * MON-FRI
-    >>> drift("Runs every weekday at 9", Cron("0 9 * * 1-5"))
-    []
-    >>> text, rule = "At 09:00 on the 1st to the 7th of the month.", Cron("0 9 1-7 * *")
-    >>> [found.said for found in drift(text, rule)], drift(text, rule, own=[rule.describe()])
-    (['At 09:00 on the 1st'], [])
     """
-    spoken = [agreement.in_zone(claim, rule) for claim in claims(text)]
-    each = [agreement.facts_of(one) for one in (rule, *more)] if spoken else []
-    if not each or not all(len(facts.days) > 1 or facts.is_once for facts in each):
+    spoken = claims(text, zone_name=zone_name)
+    every = series_of(rule, zone_name=zone_name, has_time=has_time) if spoken else []
+    if not every:
         return []
-    wholes = agreement.wholes_of(spoken)
-    said = agreement.all_said(spoken)
-    every = [*each, agreement.together(each)] if more else each
-    keeps = agreement.is_kept_by
-    is_kept = cache(lambda when, whole: any(keeps(when, whole, said, facts) for facts in every))
-    forms = (_BEFORE + r"\s+".join(map(re.escape, each.split())) + _BEHIND for each in own)
-    spans = [found.span() for form in forms for found in re.finditer(form, text)]
-    is_own = [any(a <= claim.start and claim.end <= b for a, b in spans) for claim in spoken]
-    pairs = zip(spoken, is_own, strict=True)
-    lost = {claim for claim, ours in pairs if not (ours or is_kept(claim.when, wholes[claim]))}
-    # A name may say anything ("Daily digest") where a sentence says how it really is.
-    is_said = bool(spans) or any(each.when.is_about_days for each in spoken if each not in lost)
-    means = "; ".join(agreement.in_words(one) for one in (rule, *more))
-    suggest = cache(lambda whole: agreement.suggested(whole, rule, each[0]))
-    return [
-        Drift(claim.start, claim.end, text[claim.start : claim.end], means, suggest(wholes[claim]))
-        for claim in spoken
-        if claim in lost and not (claim.is_name and (is_said or each[0].is_once))
-    ]
+    means = rule_words(rule, zone_name=zone_name)
+    own = [found.span() for found in re.finditer(re.escape(means), text, re.IGNORECASE)]
+    said = reduce(both, (say for claim in spoken for say in claim.says), Say())
+    judged: list[tuple[Claim, str]] = []
+    for claim in spoken:
+        is_own = any(start <= claim.start < end for start, end in own)
+        judged.append((claim, "" if is_own else broken(claim.says, every, said)))
+    # What the text says right elsewhere silences a name ("Daily digest") and what is doubtful.
+    is_said = any(not lost and any(say.recurs for say in claim.says) for claim, lost in judged)
+    is_guarded = re.search(r"\b(?:unless|exits?|skips?)\b", text)
+    found = []
+    for claim, lost in judged:
+        is_weak = claim.manner == "name" or claim[3:] == (ClaimPlace.BODY, "said")
+        if lost and not (lost == "days" and is_said and is_weak):
+            other = proposed(claim.says, every, rule, zone_name=zone_name)
+            if is_guarded and _fires_within(other, every[-1], zone_name):
+                continue
+            start, end, _, place, _ = claim
+            found.append(Drift(start, end, text[start:end], place, means, other))
+    return found
 
 
-def claims(text: str) -> list[TimeClaim]:
-    """Return what a text claims about its own schedule, in order.
-
-    >>> [text[c.start:c.end] for text in ["Daily at 6, the digest"] for c in claims(text)]
-    ['Daily at 6']
-    >>> claims("Archive the daily logs")
-    []
-    """
-    return [claim for sentence in sentences_of(text) for claim in heard_in(sentence)]
+def _fires_within(cron: str, series: Series, zone_name: str) -> bool:
+    """Whether all days of an expression are days of a series, so that a command can choose."""
+    if not cron[:1].isdigit():
+        return False
+    days = series_of(cron_rule(cron, zone_name=zone_name), zone_name=zone_name)[-1].days
+    return {day for day in days if day <= series.days[-1]} <= set(series.days)
 
 
 def check_drift(workflow: CheckedWorkflow, rule: Rule) -> Iterator[Diagnostic]:
-    headline = workflow.headline
-    spoken: tuple[Cron | Stamped, ...]
-    match rule:
-        case CronRule(crons) if not any(cron.never for cron in crons):
-            spoken = crons
-        case RepeaterRule(anchor, repeater) if headline.scheduled is not None:
-            spoken = (Stamped(anchor, "T" in headline.scheduled.at, repeater),)
-        case _:
-            return
-    own = sayings(rule, zone_name=workflow.zone)
+    headline, stamp = workflow.headline, workflow.headline.scheduled
+    has_time = isinstance(rule, CronRule) or stamp is None or "T" in stamp.at
     # A title that names the program says what runs, not when: /usr/bin/daily.
-    named = headline.title and headline.title in headline.props.get("COMMAND", "")
-    for found in drift(headline.text, *spoken, own=own):
-        if named and "\n" not in headline.text[: found.start]:
-            continue
-        message = f"{shown(found.said)} does not match the schedule: {found.means}"
-        fix = f"these words mean {found.suggestion}" if found.suggestion else ""
-        width = found.end - found.start
-        yield workflow.found(found.start, "drift", Severity.WARNING, message, fix=fix, width=width)
+    is_program = headline.title and headline.title in headline.props.get("COMMAND", "")
+    for each in drift(headline.text, rule, zone_name=workflow.zone, has_time=has_time):
+        if not (is_program and each.place is ClaimPlace.TITLE):
+            severity = Severity.INFO if each.place is ClaimPlace.BODY else Severity.WARNING
+            message = f"{shown(each.said)} does not match the schedule: {each.means}"
+            fix = f"these words mean {each.suggestion}" if each.suggestion else ""
+            at, width = each.start, each.end - each.start
+            yield workflow.found(at, "drift", severity, message, fix=fix, width=width)

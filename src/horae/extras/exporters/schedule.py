@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horae.core.entry import PROPERTIES, CatchUp, CronRule, Entry, OnceRule, RepeaterRule
 from horae.extras.importers.crontab import foreign_rule
 from horae.extras.importers.job import Proof, prove
-from horae.extras.importers.rule import Fires, UnfitError, fires_of, weekday_text
+from horae.extras.importers.rule import ForeignRule, UnfitError, weekday_text
 from horae.extras.importers.systemd import read_event
 from horae.timing import cron_fields as cron
 from horae.timing.repeater import RepeaterKind, Unit
 from horae.timing.zone import zone
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
 
@@ -39,8 +40,7 @@ class ExportedRule(NamedTuple):
 def to_crontab(entry: Entry, *, now: datetime) -> ExportedRule:
     """Return the five fields of each line that a crontab needs; raises UnfitError."""
     rules = tuple(dict.fromkeys(_five(each) for each in _crons(entry)))
-    fires = fires_of(tuple(foreign_rule(tuple(rule.split())) for rule in rules), entry.zone)
-    return _proven(entry, rules, fires, now)
+    return _proven(entry, rules, [foreign_rule(rule.split()) for rule in rules], now)
 
 
 def to_calendar(entry: Entry, *, now: datetime) -> ExportedRule:
@@ -51,16 +51,17 @@ def to_calendar(entry: Entry, *, now: datetime) -> ExportedRule:
     else:
         events = [event for text in _crons(entry) for event in calendar_of(text)]
     rules = tuple(dict.fromkeys(f"{event} {entry.zone}" for event in events))
-    fires = fires_of(tuple(read_event(rule).rule for rule in rules), entry.zone)
-    return _proven(entry, rules, fires, now)
+    return _proven(entry, rules, [read_event(rule).rule for rule in rules], now)
 
 
 def makes_good(entry: Entry) -> bool:
     return entry.policy.catchup is not CatchUp.NONE
 
 
-def _proven(entry: Entry, rules: tuple[str, ...], fires: Fires, now: datetime) -> ExportedRule:
-    proof = prove(entry, fires, now=now)
+def _proven(
+    entry: Entry, rules: tuple[str, ...], theirs: Sequence[ForeignRule], now: datetime
+) -> ExportedRule:
+    proof = prove(entry, theirs, now=now)
     if proof.holds:
         return ExportedRule(rules, proof)
     first = f", first at {proof.differing[0]:%Y-%m-%dT%H:%M:%SZ}" if proof.differing else ""

@@ -36,22 +36,25 @@ def _part(name: str) -> str:
 
 
 def systemd_unit(place: EngineUnit) -> str:
-    start = f"ExecStart={_word(place.program)} up {_word(place.root)} --log plain"
+    program, root = _word(place.program), _word(place.root)
+    # A user of its own may read the plan and writes only into /var/lib/horae.
+    data = "" if place.is_user or place.user else " --data /var/lib/horae"
+    start = f"ExecStart={program} up {root} --log plain{data}"
+    reload = f"ExecReload={program} restart {root}{data}"
     lines = ["[Unit]", "Description=Horae scheduler for " + place.root.replace("%", "%%")]
     lines += ["After=network-online.target time-sync.target", "Wants=network-online.target"]
     lines += ["StartLimitIntervalSec=300", "StartLimitBurst=5", "", "[Service]"]
     if place.is_user:
-        lines += [start, _part("service"), "", _part("modest")]
+        lines += [start, reload, _part("service"), "", _part("modest")]
     else:
-        root, homes = _word(place.root), ["ProtectHome=yes"]
+        homes = ["ProtectHome=yes"]
         if place.root.startswith(("/home/", "/root/", "/run/user/")):  # all but the plan is hidden
             kind = "BindPaths" if place.user else "BindReadOnlyPaths"
             homes = ["ProtectHome=tmpfs", f"{kind}={root}"]
         if place.user:
-            lines += [start, f"User={place.user}", f"ReadWritePaths={root}"]
+            lines += [start, reload, f"User={place.user}", f"ReadWritePaths={root}"]
         else:
-            # A user of its own may read the plan and writes only into /var/lib/horae.
-            lines += [f"{start} --data /var/lib/horae", "DynamicUser=yes"]
+            lines += [start, reload, "DynamicUser=yes"]
             lines += ["StateDirectory=horae", "StateDirectoryMode=0700"]
         lines += [_part("service"), "", *homes, _part("strict")]
     target = "default.target" if place.is_user else "multi-user.target"

@@ -11,24 +11,20 @@ Taken are calls of `add_job` and `scheduled_job` whose trigger is written out in
 from __future__ import annotations
 
 import ast
-import calendar
 import re
 import shlex
-from datetime import UTC, date, datetime, timedelta
-from functools import lru_cache
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from horae.errors import ScheduleError
 from horae.extras.importers import rule as foreign
-from horae.extras.importers.job import FAR, ForeignJob, Reading, shortened
-from horae.extras.importers.rule import Dialect, ForeignRule, UnfitError, fires_of, numbers
+from horae.extras.importers.job import ForeignJob, Reading, shortened
+from horae.extras.importers.rule import FAR, Dialect, Fold, ForeignRule, Gap, UnfitError, numbers
 from horae.timing.duration import format_duration
 from horae.timing.zone import instant, zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    from horae.extras.importers.rule import Fires, IsDay
 
 Literal: TypeAlias = "str | int | float | bool | datetime | timedelta | None"
 _MONDAY_FIRST: Final = {name: (day - 1) % 7 for name, day in foreign.SUNDAY_FIRST.items()}
@@ -56,13 +52,12 @@ _LARGEST: Final = 1_000_000_000  # of any number, and seconds of an interval
 
 
 class TriggerRule(NamedTuple):
-    """A trigger as we write it, and when it fires."""
+    """A trigger as we write it: a cron expression or a timestamp."""
 
     zone: str
-    fires: Fires
-    schedule: str = ""
+    cron: str = ""
     stamp: str = ""
-    until: str = ""
+    until: datetime | None = None
 
 
 def read_program(text: str, *, name: str, zone_name: str, now: datetime) -> Reading:
@@ -79,7 +74,7 @@ def read_program(text: str, *, name: str, zone_name: str, now: datetime) -> Read
         return reading
     except (SyntaxError, ValueError) as error:
         line, column = getattr(error, "lineno", None) or 1, getattr(error, "offset", None) or 1
-        reading.refuse(line, column, "is not valid Python", "correct it")
+        reading.refuse(line, column, "the file is not valid Python", "correct it")
         return reading
     settings = {
         keyword.arg: (node.lineno, keyword.value)
@@ -178,11 +173,12 @@ class ProgramReader(NamedTuple):
         if isinstance(jitter, int | float) and jitter > 0:
             props.append(("JITTER", format_duration(timedelta(seconds=round(jitter)))))
         if rule.until:
-            props.append(("UNTIL", rule.until))
+            props.append(("UNTIL", f"{rule.until:%Y-%m-%dT%H:%M:%SZ}"))
         command = self._command(keywords, function)
         title = _text(keywords.get("name")) or _text(keywords.get("id")) or _called(function)
-        about = (rule.schedule, rule.stamp, tuple(props), (f"From {self.module}.py.",))
-        return ForeignJob(call.lineno, title or "Job", rule.fires, rule.zone, command, *about)
+        theirs = (ForeignRule(rule.cron, Gap.SHIFTED, Fold.BOTH),) if rule.cron else ()
+        about = (theirs, command, rule.stamp, tuple(props), (f"From {self.module}.py.",))
+        return ForeignJob(call.lineno, title or "Job", rule.zone, *about)
 
     def _trigger(self, call: ast.Call) -> tuple[str, dict[str, Literal]]:
         """Return a trigger as it is written: its kind, and the values by their names."""
@@ -257,10 +253,9 @@ class ProgramReader(NamedTuple):
         years = None if texts["year"] == "*" else numbers(texts["year"], _DIALECTS["year"])
         named = numbers(texts["day_of_week"], _DIALECTS["day_of_week"])
         weekdays = frozenset((each + 1) % 7 for each in named)
-        fields, is_day = _days(texts["day"], weekdays)
-        clock = foreign.Gap.SHIFTED, foreign.Fold.BOTH
-        rule = ForeignRule(seconds, minutes, hours, is_day, *clock, months, years)
-        return _ending(TriggerRule(place, fires_of((rule,), place), rule.cron(*fields)), end)
+        days = _days(texts["day"], weekdays)
+        cron = foreign.cron_of((seconds, minutes, hours), days, months, years)
+        return TriggerRule(place, cron, until=end)
 
     def _interval(self, values: dict[str, Literal], place: str) -> TriggerRule:
         end = self._moment(values.pop("end_date", None), place)
@@ -276,16 +271,10 @@ class ProgramReader(NamedTuple):
             raise UnfitError("the interval is longer than 30 years", "write a date instead")
         step = timedelta(seconds=total)
         first = (start or self.now.replace(second=0, microsecond=0) + step).astimezone(UTC)
-        schedule, stamp = _counted(first, total)
-        if first > self.now and schedule and start is not None:
+        cron, stamp = _counted(first, total)
+        if first > self.now and cron and start is not None:
             raise UnfitError("start_date is in the future", "import it after that date")
-
-        def fires(after: datetime, most: int, until: datetime | None) -> list[datetime]:
-            number = max(0, (after - first) // step + 1)
-            moments = (first + (number + n) * step for n in range(most))
-            return [at for at in moments if at > after and at <= (until or FAR)]
-
-        return _ending(TriggerRule("UTC", fires, schedule, stamp), end)
+        return TriggerRule("UTC", cron, stamp, end)
 
     def _date(self, values: dict[str, Literal], place: str) -> TriggerRule:
         at = self._moment(values.get("run_date"), place)
@@ -295,16 +284,13 @@ class ProgramReader(NamedTuple):
             what = f"run_date {at:%Y-%m-%d %H:%M:%S} UTC is in the past"
             raise UnfitError(what, "remove the job")
 
-        def fires(after: datetime, most: int, until: datetime | None) -> list[datetime]:
-            return [at][:most] if after < at <= (until or FAR) else []
-
         wall = at.astimezone(zone(place))
         if wall.microsecond:
             raise UnfitError("run_date is not a whole second", "round it")
         if wall.second or wall.fold:
             cron = f"{at.second} {at.minute} {at.hour} {at.day} {at.month} * {at.year}"
-            return TriggerRule("UTC", fires, cron)
-        return TriggerRule(place, fires, stamp=f"<{wall:%Y-%m-%d %a %H:%M}>")
+            return TriggerRule("UTC", cron)
+        return TriggerRule(place, stamp=f"<{wall:%Y-%m-%d %a %H:%M}>")
 
     def _moment(self, value: Literal, place: str) -> datetime | None:
         if isinstance(value, str):
@@ -344,42 +330,26 @@ class ProgramReader(NamedTuple):
         return f"python3 -c {shlex.quote(call)}"
 
 
-@lru_cache(maxsize=2_000)  # so that equal triggers are compared once
-def _days(text: str, weekdays: frozenset[int]) -> tuple[tuple[str, str], IsDay]:
-    """Return the day fields of our cron, and on which days the trigger fires: both must match."""
+def _days(text: str, weekdays: frozenset[int]) -> tuple[str, str]:
+    """Return the day fields of our cron for a trigger that needs its day and its weekday."""
     items = [item.strip() for item in text.split(",")]
     nths = [found for item in items if (found := _NTH.fullmatch(item))]
     has_last = any(item.lower() == "last" for item in items)
     dates = [item for item in items if item.lower() != "last" and not _NTH.fullmatch(item)]
     days = numbers(",".join(dates), _DIALECTS["day"]) if dates else frozenset()
     if not nths and not has_last:
-        fields = foreign.day_fields(days, weekdays, from_end=False)
-    elif len(weekdays) < 7:
+        return foreign.day_fields(days, weekdays, from_end=False)
+    if len(weekdays) < 7:
         what = "a weekday and a day of the month must both match"
         raise UnfitError(what, "remove one of them")
-    else:
-        named = []
-        for nth, name in (found.groups() for found in nths):
-            if name.lower() not in _MONDAY_FIRST:
-                raise UnfitError(f"{name!r} is not a weekday", "write mon, tue, … sun")
-            day = foreign.CRON_NAMES[foreign.SUNDAY_FIRST[name.lower()]]
-            named.append(f"{day}L" if nth.lower() == "last" else f"{day}#{nth[0]}")
-        # Of both fields either will do, which is what a list means.
-        fields = ",".join([*dates, *["L"] * has_last]) or "*", ",".join(named) or "*"
-
-    def is_nth(found: re.Match[str], day: date, length: int) -> bool:
-        if day.weekday() != _MONDAY_FIRST[found[2].lower()]:
-            return False
-        if found[1].lower() == "last":
-            return day.day + 7 > length
-        return (day.day - 1) // 7 + 1 == int(found[1][0])
-
-    def is_day(day: date) -> bool:
-        length = calendar.monthrange(day.year, day.month)[1]
-        is_named = (has_last and day.day == length) or any(is_nth(n, day, length) for n in nths)
-        return day.isoweekday() % 7 in weekdays and (day.day in days or is_named)
-
-    return fields, is_day
+    named = []
+    for nth, name in (found.groups() for found in nths):
+        if name.lower() not in _MONDAY_FIRST:
+            raise UnfitError(f"{name!r} is not a weekday", "write mon, tue, … sun")
+        day = foreign.CRON_NAMES[foreign.SUNDAY_FIRST[name.lower()]]
+        named.append(f"{day}L" if nth.lower() == "last" else f"{day}#{nth[0]}")
+    # Of both fields either will do, which is what a list means.
+    return ",".join([*dates, *["L"] * has_last]) or "*", ",".join(named) or "*"
 
 
 def _counted(first: datetime, total: int) -> tuple[str, str]:
@@ -397,15 +367,6 @@ def _counted(first: datetime, total: int) -> tuple[str, str]:
     days, over = divmod(hours, 24)
     count = f"{hours}h" if over else (f"{days // 7}w" if days % 7 == 0 else f"{days}d")
     return "", f"<{first:%Y-%m-%d %a %H:%M} ++{count}>"
-
-
-def _ending(rule: TriggerRule, end: datetime | None) -> TriggerRule:
-    if end is None:
-        return rule
-    return rule._replace(
-        fires=lambda after, most, until: rule.fires(after, most, min(end, until or end)),
-        until=f"{end:%Y-%m-%dT%H:%M:%SZ}",
-    )
 
 
 def _shown(node: ast.expr) -> str:

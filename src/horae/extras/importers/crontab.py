@@ -11,19 +11,18 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.errors import ScheduleError
 from horae.extras.importers import rule as foreign
 from horae.extras.importers.job import CONTROL, LONGEST_LINE, ForeignJob, Reading, as_user
-from horae.extras.importers.rule import Dialect, ForeignRule, UnfitError, fires_of, numbers
+from horae.extras.importers.rule import Dialect, ForeignRule, UnfitError, numbers
 from horae.timing.cron_fields import NICKNAMES
 from horae.timing.zone import zone
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-    from datetime import date
 
 
 _dialect = partial(Dialect, has_open_step=False)
@@ -58,16 +57,6 @@ class CrontabLine(NamedTuple):
     user: str
     rest: str
     column: int  # of the command
-
-    def rule(self) -> ForeignRule:
-        try:
-            return foreign_rule(self.texts)
-        except UnfitError as error:
-            # The error begins with the name of the field that cannot be read.
-            words = [dialect.word for dialect in DIALECTS]
-            word = next((each for each in reversed(words) if error.what.startswith(each)), words[0])
-            column = self.columns[words.index(word)] + error.offset
-            raise UnfitError(error.what, error.remedy, offset=column) from None
 
 
 def read_crontab(
@@ -155,7 +144,7 @@ class CrontabReader:
     def _take_job(self, number: int, line: str) -> None:
         try:
             found = self._divided(line)
-            rule = found.rule()
+            rule = foreign_rule(found.texts, columns=found.columns)
         except UnfitError as error:
             self.reading.refuse(number, error.offset, error.what, error.remedy)
             return
@@ -167,9 +156,9 @@ class CrontabReader:
         if is_plain(found.rest):
             self._elsewhere.append((number, found.column))
         title = self._comment[:_LONGEST_TITLE].strip() or title_of(found.rest)
-        command, days = command_of(found.rest, self._variables), " ".join(plain_days(found.texts))
-        notes, fires = (f"Ran as {found.user}.",) * bool(found.user), fires_of((rule,), zone_name)
-        job = ForeignJob(number, title, fires, zone_name, command, days, "", POLICY, notes)
+        command = command_of(found.rest, self._variables)
+        notes = (f"Ran as {found.user}.",) * bool(found.user)
+        job = ForeignJob(number, title, zone_name, (rule,), command, "", POLICY, notes)
         self.reading.jobs.append(job)
 
     def _divided(self, line: str) -> CrontabLine:
@@ -212,54 +201,44 @@ def _nickname(found: re.Match[str]) -> tuple[str, ...]:
         remedy = "start the job with a systemd service, or give it a schedule"
         raise UnfitError("@reboot is not a time", remedy, offset=column)
     if word.startswith("@every"):
-        remedy = "write '* * * * *' for every minute, or a :SCHEDULE: of six fields for seconds"
+        remedy = "write five fields such as '*/5 * * * *', or six in a :SCHEDULE: for seconds"
         raise UnfitError(f"{word} is not standard cron", remedy, offset=column)
     known = ", ".join(NICKNAMES).lower()
     raise UnfitError(f"{word} is not a cron nickname", f"write one of {known}", offset=column)
 
 
-@lru_cache(maxsize=2_000)
-def foreign_rule(texts: tuple[str, ...], dialects: tuple[Dialect, ...] = DIALECTS) -> ForeignRule:
-    for text, dialect in zip(texts, dialects, strict=True):
+def foreign_rule(
+    texts: Sequence[str],
+    dialects: Sequence[Dialect] = DIALECTS,
+    columns: Sequence[int] = (0, 0, 0, 0, 0),
+) -> ForeignRule:
+    """Return the rule that five fields say; raises UnfitError, with the column of what is wrong.
+
+    >>> foreign_rule(["0", "9", "1", "*", "*/1"]).cron
+    '0 9 1 * *'
+    """
+    named = []
+    for text, dialect, column in zip(texts, dialects, columns, strict=True):
         if "~" in text:
             what = f"{dialect.word} {text!r} is chosen at random each time cron starts"
-            raise UnfitError(what, "write one value, and add :JITTER: to vary it")
-    minutes, hours, days, months, weekdays = (
-        numbers(text, dialect) for text, dialect in zip(texts, dialects, strict=True)
-    )
-    sundays_first = {each % 7 for each in weekdays}
-    needed = all if "*" in (texts[2][0], texts[4][0]) else any
-
-    def is_day(day: date) -> bool:
-        return needed((day.day in days, day.isoweekday() % 7 in sundays_first))
-
-    if needed is all and len(days) < 31 and len(sundays_first) < 7:
-        what = f"weekday {texts[4]!r} and day {texts[2]!r} must both match"
-        remedy = (
-            "cron needs both if a field begins with *, and horae runs if either matches; list "
-            "the days without *, or test the other field in the command"
-        )
-        raise UnfitError(what, remedy)
+            remedy = "write one value, and add :JITTER: to vary it"
+            raise UnfitError(what, remedy, offset=column)
+        named.append(numbers(text, dialect, column))
+    fields = list(texts)
+    if "*" in (texts[2][0], texts[4][0]):  # then cron needs both days; one of them must be any
+        fields[2] = "*" if len(named[2]) == 31 else texts[2]
+        fields[4] = "*" if len({each % 7 for each in named[4]}) == 7 else texts[4]
+        if "*" not in (fields[2], fields[4]):
+            what = f"weekday {texts[4]!r} and day {texts[2]!r} must both match"
+            remedy = (
+                "cron needs both if a field begins with *, and horae runs if either matches; list "
+                "the days without *, or test the other field in the command"
+            )
+            raise UnfitError(what, remedy, offset=columns[4])
     clock = foreign.Gap.AFTER, foreign.Fold.FIRST
     if "*" in (texts[0][0], texts[1][0]):
         clock = foreign.Gap.SKIPPED, foreign.Fold.BOTH
-    return ForeignRule(frozenset({0}), minutes, hours, is_day, *clock, months)
-
-
-def plain_days(texts: Sequence[str], dialects: tuple[Dialect, ...] = DIALECTS) -> list[str]:
-    """Return five fields in which any day is a bare star, where cron lets the other one decide.
-
-    >>> plain_days(["0", "9", "1", "*", "*/1"]), plain_days(["0", "9", "*/2", "*", "0-6"])
-    (['0', '9', '1', '*', '*'], ['0', '9', '*/2', '*', '*'])
-    """
-    fields = list(texts)
-    if not fields[2].startswith("*") and not fields[4].startswith("*"):
-        return fields
-    if numbers(fields[2], dialects[2]) >= set(range(1, 32)):
-        fields[2] = "*"
-    if {each % 7 for each in numbers(fields[4], dialects[4])} == set(range(7)):
-        fields[4] = "*"
-    return fields
+    return ForeignRule(" ".join(fields), *clock)
 
 
 def command_of(text: str, variables: Mapping[str, str]) -> str:

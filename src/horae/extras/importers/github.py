@@ -9,12 +9,11 @@ r"""Workflows of GitHub Actions that run by a schedule.
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from horae.extras.importers.crontab import DIALECTS, POLICY, foreign_rule, plain_days
+from horae.extras.importers.crontab import DIALECTS, POLICY, foreign_rule
 from horae.extras.importers.job import ForeignJob, Reading
-from horae.extras.importers.rule import ForeignRule, UnfitError, fires_of
+from horae.extras.importers.rule import ForeignRule, UnfitError
 from horae.files.yaml import Data, YamlError, YamlMap, read_yaml
 
 if TYPE_CHECKING:
@@ -54,8 +53,8 @@ def read_workflow(text: str, *, name: str) -> Reading:
     return reading
 
 
-def _rules(items: list[Data], first: int, reading: Reading) -> dict[str, ForeignRule]:
-    found: dict[str, ForeignRule] = {}
+def _rules(items: list[Data], first: int, reading: Reading) -> tuple[ForeignRule, ...]:
+    found: dict[ForeignRule, None] = {}  # each once, in order
     for item in items:
         if not isinstance(item, YamlMap) or not isinstance(cron := item.get("cron"), str):
             what = "an item of `schedule` has no cron"
@@ -70,19 +69,18 @@ def _rules(items: list[Data], first: int, reading: Reading) -> dict[str, Foreign
             reading.refuse(*place, f"the cron has {len(texts)} fields", "GitHub uses five")
             continue
         try:
-            rule = foreign_rule(tuple(texts), _DIALECTS)  # in UTC no clock changes
+            found[foreign_rule(texts, _DIALECTS)] = None  # in UTC no clock changes
         except UnfitError as error:
             reading.refuse(*place, error.what, error.remedy)
             continue
-        found.setdefault(" ".join(plain_days(texts, _DIALECTS)), rule)
         if texts[0] in {"*", "*/1", "*/2", "*/3", "*/4"}:
             what = "GitHub runs a schedule at most every five minutes; horae runs it as written"
             reading.note(*place, what, "write */5 for every five minutes")
-    return found
+    return tuple(found)
 
 
 def _job(
-    data: YamlMap, name: str, rules: dict[str, ForeignRule], line: int, reading: Reading
+    data: YamlMap, name: str, rules: tuple[ForeignRule, ...], line: int, reading: Reading
 ) -> ForeignJob:
     """Return a job that runs the steps here if they are a shell's, else asks GitHub to."""
     title = data.get("name")
@@ -103,9 +101,8 @@ def _job(
         place = data.places["concurrency"][:2]
         reading.note(*place, "`concurrency` is not imported", remedy)
     title = title if isinstance(title, str) else name
-    fires, said = fires_of(tuple(rules.values()), "UTC"), "; ".join(rules)
-    job = ForeignJob(line, title, fires, "UTC", command, said, props=POLICY, script=script)
-    return replace(job, notes=(f"From {name}.",), name=name.rpartition(".")[0])
+    notes, short = (f"From {name}.",), name.rpartition(".")[0]
+    return ForeignJob(line, title, "UTC", rules, command, "", POLICY, notes, script, short)
 
 
 def _script(data: YamlMap) -> Iterator[str]:

@@ -1,10 +1,10 @@
-"""Jobs of other schedulers, their headlines, and the proof that both have the same times."""
+"""Jobs of other schedulers, their headlines, and how the times of the two compare."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import count, islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -12,6 +12,7 @@ from horae.core.entry import Entry, RepeaterRule
 from horae.core.project import project
 from horae.core.text import with_zone, words
 from horae.errors import HoraeError
+from horae.extras.importers.rule import FAR, times_of
 from horae.org.document import read
 from horae.sources.plans.arming import entries_of, rule_text
 from horae.timing.zone import changes, zone
@@ -19,7 +20,7 @@ from horae.timing.zone import changes, zone
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from horae.extras.importers.rule import Fires
+    from horae.extras.importers.rule import ForeignRule
     from horae.org.plan import Headline, Plan
 
 # What bounds the work on one text, so that a megabyte takes about a second, whatever it holds.
@@ -36,7 +37,6 @@ _WORD: Final = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
 FIRES: Final = 50
 _YEAR: Final = timedelta(days=366)
 _AROUND: Final = timedelta(hours=4)  # a change and what it moves
-FAR: Final = datetime(9990, 1, 1, tzinfo=UTC)
 _BLANKS: Final = re.compile(r"\s+")
 _NAMED: Final = re.compile(r"[^\W_]+")
 _LONGEST_ID: Final = 24
@@ -64,16 +64,19 @@ class ForeignJob:
 
     line: int
     title: str
-    fires: Fires
     zone: str
+    rules: tuple[ForeignRule, ...] = ()
     command: str = ""
-    schedule: str = ""  # cron, several divided by `;`
-    stamp: str = ""  # or an org timestamp
+    stamp: str = ""  # an org timestamp, in place of rules
     props: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()  # lines of the body, below the rule in words
     script: str = ""  # a component's block, where it is no command
     name: str = ""  # what it goes by there, for its :ID:; else its title
     is_alert: bool = False  # it has no time, and runs when the job before it has failed
+
+    @property
+    def schedule(self) -> str:
+        return "; ".join(rule.cron for rule in self.rules)
 
 
 @dataclass(slots=True)
@@ -147,7 +150,7 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class ImportedJob:
-    """A job, the headline that stands for it, and the proof; or why it has none."""
+    """A job, the headline that stands for it, and how their times compare; or why it has none."""
 
     job: ForeignJob
     text: str
@@ -157,8 +160,8 @@ class ImportedJob:
 
     @property
     def is_taken(self) -> bool:
-        """Whether the headline may be written; an alert has no times to compare."""
-        return self.entry is not None and (self.job.is_alert or self.proof.holds)
+        """Whether the headline may be written; an alert has no times."""
+        return self.entry is not None and (self.job.is_alert or self.proof.asked > 0)
 
 
 Proofs: TypeAlias = dict[str, dict[object, Proof]]  # by zone and rule
@@ -196,13 +199,9 @@ def import_job(
     if job.is_alert:
         return ImportedJob(job, text, entry, nothing)
     known = proofs.setdefault(job.zone, {})
-    key = (job.fires, job.schedule, job.stamp, dict(job.props).get("UNTIL"))
-    proof = known[key] = known.get(key) or prove(entry, job.fires, now=now)
-    reason = "" if proof.asked else "the job never runs"
-    if proof.asked and proof.differing:
-        first = f"{proof.differing[0]:%Y-%m-%dT%H:%M:%SZ}"
-        reason = f"the scheduled times would differ, first at {first}"
-    return ImportedJob(job, text, entry, proof, reason)
+    key = (job.rules, job.stamp, dict(job.props).get("UNTIL"))
+    proof = known[key] = known.get(key) or prove(entry, job.rules, now=now)
+    return ImportedJob(job, text, entry, proof, "" if proof.asked else "the job never runs")
 
 
 def in_words(entry: Entry) -> str:
@@ -232,11 +231,19 @@ def headline_text(job: ForeignJob, *, said: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def prove(entry: Entry, fires: Fires, *, now: datetime, most: int = FIRES) -> Proof:
-    """Compare the next times of an entry with what another scheduler says of the same."""
-    theirs = fires(now, most, None)
-    ours = [each.at for each in islice(project(entry, now, FAR), most)]
-    odd = _odd(ours, theirs, most)
+def prove(entry: Entry, rules: Sequence[ForeignRule], *, now: datetime) -> Proof:
+    """Compare the next times of an entry with those of rules of another scheduler.
+
+    Without rules the entry has a timestamp, which means the same to both.
+    """
+    until = entry.policy.until or FAR
+
+    def both(start: datetime, end: datetime) -> tuple[list[datetime], list[datetime]]:
+        ours = [each.at for each in islice(project(entry, start, end), FIRES)]
+        return ours, times_of(rules, entry.zone, start, FIRES, min(end, until)) if rules else ours
+
+    ours, theirs = both(now, FAR)
+    odd = _odd(ours, theirs)
     place = zone(entry.zone)
     near = [each.at for each in changes(place, now - _AROUND, now + _YEAR)]
     near += [each.at for at in odd for each in changes(place, at - _AROUND, at + _AROUND)]
@@ -245,9 +252,7 @@ def prove(entry: Entry, fires: Fires, *, now: datetime, most: int = FIRES) -> Pr
     seams = {at: odd[at] for at in touched}
     for each in near:
         if each > now:
-            start, end = each - _AROUND, each + _AROUND
-            near_ours = [own.at for own in islice(project(entry, start, end), FIRES)]
-            seams |= _odd(near_ours, fires(start, FIRES, end), FIRES)
+            seams |= _odd(*both(each - _AROUND, each + _AROUND))
     equal, differing = len(set(theirs) & set(ours)), tuple(sorted(odd.keys() - touched))
     found = tuple(OneSidedTime(at, is_ours=seams[at]) for at in sorted(seams))
     return Proof(len(theirs), equal, differing, found, tuple(theirs))
@@ -272,8 +277,8 @@ def _meaning(headline: Headline) -> Meaning:
     return headline.props.get("COMMAND"), rule_text(headline), headline.props.get("TZ")
 
 
-def _odd(ours: Sequence[datetime], theirs: Sequence[datetime], most: int) -> dict[datetime, bool]:
-    end = min(each[-1] if len(each) == most else FAR for each in (ours, theirs))
+def _odd(ours: Sequence[datetime], theirs: Sequence[datetime]) -> dict[datetime, bool]:
+    end = min(each[-1] if len(each) == FIRES else FAR for each in (ours, theirs))
     return {at: at in ours for at in set(ours) ^ set(theirs) if at <= end}
 
 

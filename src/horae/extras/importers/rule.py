@@ -1,40 +1,29 @@
-"""Rules of other schedulers: sets of numbers, read from text, with their times and as our cron."""
+"""Rules of other schedulers: read from text, written as our cron, with their times."""
 
 from __future__ import annotations
 
 import re
-from calendar import monthrange
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import lru_cache
-from itertools import groupby, islice, pairwise, product
-from typing import Final, NamedTuple, TypeAlias
+from heapq import heappop, heappush
+from itertools import groupby, islice, pairwise
+from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
+from horae.timing import cron_fields
+from horae.timing.cron import Cron
 from horae.timing.zone import changes
 
 _NUMBER: Final = re.compile(r"[0-9]{1,6}", re.ASCII)
-CRON_NAMES: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+CRON_NAMES: Final = tuple(name[:3] for name in cron_fields.WEEKDAYS)
 SUNDAY_FIRST: Final = {name.lower(): number for number, name in enumerate(CRON_NAMES)}
-_MONTH_NAMES: Final = "jan feb mar apr may jun jul aug sep oct nov dec"
-MONTHS: Final = {name: number for number, name in enumerate(_MONTH_NAMES.split(), 1)}
+MONTHS: Final = {name[:3].lower(): number for number, name in enumerate(cron_fields.MONTHS, 1)}
 YEARS: Final = (1970, 2199)
 _DAY: Final = timedelta(days=1)
-_HOUR: Final = timedelta(hours=1)
 _TINY: Final = timedelta(seconds=1)
-_PATIENCE: Final = 250  # years; 50 leap days take 200
-# A month of each kind, by the weekday of its first day and its length: there are 28.
-_MONTH_KINDS: Final = {
-    monthrange(year, month): date(year, month, 1)
-    for year in range(2000, 2028)
-    for month in range(1, 13)
-}
-# A rule may ask for a day's number, its weekday and the length of its month, and nothing else.
-IsDay: TypeAlias = Callable[[date], bool]
-# When the other scheduler would fire: after a time, at most so many, up to another time.
-Fires: TypeAlias = Callable[[datetime, int, datetime | None], list[datetime]]
+FAR: Final = datetime(9990, 1, 1, tzinfo=UTC)
 
 
 class UnfitError(Exception):
@@ -62,59 +51,34 @@ class Fold(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ForeignRule:
-    """A rule of another scheduler, and what it does when the clock changes."""
+    """A rule of another scheduler as our cron, and what that scheduler does at clock changes."""
 
-    seconds: frozenset[int]
-    minutes: frozenset[int]
-    hours: frozenset[int]
-    is_day: IsDay
+    cron: str
     gap: Gap
     fold: Fold
-    months: frozenset[int] = frozenset(range(1, 13))
-    years: frozenset[int] | None = None
 
-    def cron(self, day: str, weekday: str) -> str:
-        fields = [spelt(self.minutes, 0, 59), spelt(self.hours, 0, 23), day]
-        fields += [spelt(self.months, 1, 12), weekday]
-        second = spelt(self.seconds, 0, 59)
-        if self.years is not None:
-            return " ".join([second, *fields, spelt(self.years, *YEARS)])
-        return " ".join(fields if second == "0" else [second, *fields])
-
-    def times(
-        self, zone_name: str, after: datetime, end: datetime | None = None
-    ) -> Iterator[datetime]:
+    def times(self, zone_name: str, after: datetime, end: datetime = FAR) -> Iterator[datetime]:
         place, after = ZoneInfo(zone_name), after.astimezone(UTC)
-        for day in self._days(after.astimezone(place).date() - _DAY):
-            if end is not None and day > end.astimezone(place).date():
-                return
-            offset = _offset(zone_name, day)
-            times: Iterable[datetime]
-            if offset is None:
-                walls = self._walls(day, after - 2 * _DAY)
-                times = sorted({at for wall in walls for at in self._instants(wall, place)})
-            else:
-                times = (wall - offset for wall in self._walls(day, after + offset))
-            yield from (at for at in times if at > after and (end is None or at <= end))
+        # A change near by moves wall times by its length.
+        near = changes(place, after - _DAY, after + _DAY)
+        moved = sum((abs(each.after - each.before) for each in near), timedelta())
+        # The rule in UTC names what the wall shows, in each zone.
+        start, stop = (at.astimezone(place).replace(tzinfo=UTC) for at in (after, end))
+        coming: list[datetime] = []  # a clock change can turn the order of two times round
+        last = after
+        for wall in Cron(self.cron).between(start - moved, stop + _DAY):
+            first, second = (wall.replace(tzinfo=place, fold=n).astimezone(UTC) for n in (0, 1))
+            while coming and coming[0] < min(first, second):
+                if (at := heappop(coming)) > end:
+                    return
+                if at > last:
+                    yield (last := at)
+            for at in self._instants(first, second, place):
+                heappush(coming, at)
+        yield from sorted({at for at in coming if last < at <= end})
 
-    def _days(self, first: date) -> Iterator[date]:
-        years = range(first.year, min(first.year + _PATIENCE, 9990))
-        for year in years if self.years is None else sorted(self.years.intersection(years)):
-            for month in sorted(self.months):
-                if (year, month) >= (first.year, first.month):
-                    for number in _days_of(self.is_day, *monthrange(year, month)):
-                        if (day := date(year, month, number)) >= first:
-                            yield day
-
-    def _walls(self, day: date, low: datetime) -> Iterator[datetime]:
-        for hour in sorted(self.hours):
-            block = datetime(day.year, day.month, day.day, hour, tzinfo=UTC)
-            if block + _HOUR > low:
-                for minute, second in product(sorted(self.minutes), sorted(self.seconds)):
-                    yield block.replace(minute=minute, second=second)
-
-    def _instants(self, wall: datetime, place: ZoneInfo) -> tuple[datetime, ...]:
-        first, second = (wall.replace(tzinfo=place, fold=fold).astimezone(UTC) for fold in (0, 1))
+    def _instants(self, first: datetime, second: datetime, place: ZoneInfo) -> tuple[datetime, ...]:
+        """Return the times of a wall time that is *first* or, after a clock change, *second*."""
         if first == second or (first < second and self.fold is Fold.FIRST):
             return (first,)
         if first < second:
@@ -128,27 +92,12 @@ class ForeignRule:
                 return tuple(change.at for change in changes(place, second - _TINY, first))
 
 
-@lru_cache(maxsize=20_000)
-def _days_of(is_day: IsDay, weekday: int, length: int) -> tuple[int, ...]:
-    """Return the days of a month that a rule takes, by the month's first weekday and length."""
-    first = _MONTH_KINDS[weekday, length]
-    return tuple(n for n in range(1, length + 1) if is_day(first.replace(day=n)))
-
-
-@lru_cache(maxsize=20_000)
-def _offset(zone_name: str, day: date) -> timedelta | None:
-    start = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone_name))
-    offset = start.utcoffset()
-    return offset if offset == (start + _DAY).utcoffset() else None
-
-
-@lru_cache(maxsize=2_000)
-def fires_of(rules: tuple[ForeignRule, ...], zone_name: str) -> Fires:
-    def fires(after: datetime, most: int, end: datetime | None) -> list[datetime]:
-        found = {at for rule in rules for at in islice(rule.times(zone_name, after, end), most)}
-        return sorted(found)[:most]
-
-    return fires
+def times_of(
+    rules: Sequence[ForeignRule], zone_name: str, after: datetime, most: int, end: datetime = FAR
+) -> list[datetime]:
+    """Return the times of any of several rules after another, at most so many, up to *end*."""
+    found = {at for rule in rules for at in islice(rule.times(zone_name, after, end), most)}
+    return sorted(found)[:most]
 
 
 class Dialect(NamedTuple):
@@ -166,14 +115,13 @@ class Dialect(NamedTuple):
         return hash((self.word, self.high))
 
 
-def numbers(text: str, dialect: Dialect) -> frozenset[int]:
-    """Return the numbers that a field names.
+def numbers(text: str, dialect: Dialect, offset: int = 0) -> frozenset[int]:
+    """Return the numbers that a field names, which begins at an offset.
 
     >>> sorted(numbers("1-5/2,9", Dialect("hour", 0, 23)))
     [1, 3, 5, 9]
     """
     found: set[int] = set()
-    offset = 0
     for item in text.split(","):
         try:
             found |= _item(item, dialect)
@@ -242,6 +190,26 @@ def spelt(values: frozenset[int], low: int, high: int) -> str:
     runs = [[number for _, number in row] for _, row in rows]
     texts = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs]
     return ",".join(texts)
+
+
+def cron_of(
+    times: Sequence[frozenset[int]],
+    days: tuple[str, str],
+    months: frozenset[int],
+    years: frozenset[int] | None,
+) -> str:
+    """Return our cron for seconds, minutes and hours on days that two fields name.
+
+    >>> cron_of([frozenset({0}), frozenset({30}), frozenset({9})], ("L", "*"), {12}, None)
+    '30 9 L 12 *'
+    """
+    second, minute, hour = (
+        spelt(each, 0, high) for each, high in zip(times, (59, 59, 23), strict=True)
+    )
+    fields = [minute, hour, days[0], spelt(months, 1, 12), days[1]]
+    if years is not None:
+        return " ".join([second, *fields, spelt(years, *YEARS)])
+    return " ".join(fields if second == "0" else [second, *fields])
 
 
 _EVERY_DAY: Final = frozenset(range(1, 32))

@@ -13,21 +13,19 @@ r"""Timers of systemd, and the services that they start.
 
 from __future__ import annotations
 
-import calendar
 import re
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from horae.errors import ScheduleError
 from horae.extras.importers import rule as foreign
 from horae.extras.importers.job import CONTROL, LONGEST_LINE, ForeignJob, Reading, as_user
-from horae.extras.importers.rule import Dialect, ForeignRule, UnfitError, fires_of, numbers
+from horae.extras.importers.rule import Dialect, ForeignRule, UnfitError, numbers
 from horae.timing.duration import format_duration, parse_duration
 from horae.timing.zone import zone
 
@@ -57,18 +55,16 @@ _SECOND: Final = _dialect("second", 0, 59)
 _LONGEST: Final = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class CalendarEvent:
-    cron: str
-    zone: str | None
+class CalendarEvent(NamedTuple):
     rule: ForeignRule
+    zone: str | None
 
 
 def read_event(text: str) -> CalendarEvent:
     """Return what a calendar event says, as systemd.time(7) defines it; raises UnfitError.
 
-    >>> read_event("Mon..Fri 9:00 Europe/Berlin").cron, read_event("Mon *-*~07/1 18:30").cron
-    ('0 9 * * MON-FRI', '30 18 * * MONL')
+    >>> read_event("Mon..Fri 9:00 Europe/Berlin").rule.cron
+    '0 9 * * MON-FRI'
     """
     if len(text) > _LONGEST or not text.isascii():
         remedy = "use only ASCII letters, digits and punctuation"
@@ -90,18 +86,11 @@ def read_event(text: str) -> CalendarEvent:
         what = f"second {second!r} is not a whole second"
         raise UnfitError(what, "horae supports whole seconds only; round it")
     hours, minutes = numbers(times[0], _HOUR), numbers(times[1], _MINUTE)
-    seconds = numbers(second, _SECOND)
+    clock = numbers(second, _SECOND), minutes, hours
     fields = foreign.day_fields(days, weekdays, from_end=from_end)
-
-    def is_day(day: date) -> bool:
-        length = calendar.monthrange(day.year, day.month)[1]
-        number = length - day.day + 1 if from_end else day.day
-        return number in days and day.isoweekday() % 7 in weekdays
-
+    cron = foreign.cron_of(clock, fields, months, years)
     # What systemd 252 does: a time that is left out does not come, a second pass is not seen.
-    clock = foreign.Gap.SKIPPED, foreign.Fold.FIRST
-    rule = ForeignRule(seconds, minutes, hours, is_day, *clock, months, years)
-    return CalendarEvent(rule.cron(*fields), place, rule)
+    return CalendarEvent(ForeignRule(cron, foreign.Gap.SKIPPED, foreign.Fold.FIRST), place)
 
 
 def _zone_of(text: str) -> tuple[str, str | None]:
@@ -310,10 +299,10 @@ def read_timer(
     short = "" if name == "stdin.timer" else name.removesuffix(".timer")
     props = tuple(_props(timer, work, reading))
     for place, (line, found) in events.items():
-        rules = {event.cron: event.rule for event in found}
-        fires, said = fires_of(tuple(rules.values()), place), "; ".join(rules)
-        job = ForeignJob(line, title, fires, place, command, said, props=props, name=short)
-        reading.jobs += [replace(job, notes=(f"From {name}.",)), *alerts]
+        rules = tuple(dict.fromkeys(event.rule for event in found))
+        notes = (f"From {name}.",)
+        job = ForeignJob(line, title, place, rules, command, "", props, notes, name=short)
+        reading.jobs += [job, *alerts]
     return reading
 
 
@@ -368,10 +357,9 @@ def _alerts(
             remedy = "read HORAE_AFTER_ENTRY, HORAE_AFTER_STATUS and HORAE_AFTER_REASON instead"
             reading.note(line, 1, what, remedy)
         short = name.removesuffix(".service")
-        title, fires = _last(settings, "Description") or short, fires_of((), "UTC")
+        title, notes = _last(settings, "Description") or short, (f"From {name}.",)
         props = tuple(each for each in _props((), work, reading) if each[0] != "CATCHUP")
-        job = ForeignJob(line, title, fires, "", command, props=props, name=short, is_alert=True)
-        yield replace(job, notes=(f"From {name}.",))
+        yield ForeignJob(line, title, "", (), command, "", props, notes, "", short, is_alert=True)
 
 
 def _filled(text: str, unit: str) -> str:

@@ -128,6 +128,7 @@ def masked(text: str) -> str:
 class CallOptions(TypedDict, total=False):
     local: bool  # the one open protocol is that of paths on this machine
     author: Author
+    committer: Author
     as_person: bool  # with the settings that our user has
     stdin: bytes
     timeout: timedelta
@@ -140,7 +141,8 @@ async def call(directory: str, *args: str, **said: Unpack[CallOptions]) -> GitOu
     Nothing is inherited from the machine's settings of git, and only two protocols are open. A
     call has a process group of its own, a time, and so much output.
     """
-    local, by, timeout = said.get("local"), said.get("author", HORAE), said.get("timeout", TIMEOUT)
+    local, timeout = said.get("local"), said.get("timeout", TIMEOUT)
+    author, committer = said.get("author", HORAE), said.get("committer", HORAE)
     options = [*_SWITCHES.split(), f"protocol.file.allow={'always' if local else 'never'}"]
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
@@ -148,10 +150,10 @@ async def call(directory: str, *args: str, **said: Unpack[CallOptions]) -> GitOu
         "GIT_ALLOW_PROTOCOL": "file" if local else "https:ssh",
         # A repository above the one that is meant is none of our business.
         "GIT_CEILING_DIRECTORIES": os.path.dirname(os.path.realpath(directory)),
-        "GIT_AUTHOR_NAME": by.name,
-        "GIT_AUTHOR_EMAIL": by.email,
-        "GIT_COMMITTER_NAME": HORAE.name,
-        "GIT_COMMITTER_EMAIL": HORAE.email,
+        "GIT_AUTHOR_NAME": author.name,
+        "GIT_AUTHOR_EMAIL": author.email,
+        "GIT_COMMITTER_NAME": committer.name,
+        "GIT_COMMITTER_EMAIL": committer.email,
     }
     if said.get("as_person"):
         del environment["GIT_CONFIG_GLOBAL"], environment["GIT_CONFIG_NOSYSTEM"]

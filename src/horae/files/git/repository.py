@@ -54,6 +54,13 @@ _CLONE: Final = (
     "clone", "--quiet", "--no-hardlinks", "--no-tags", "--single-branch",
     "--no-recurse-submodules", "--template=",
 )  # fmt: skip
+_IN_PROGRESS: Final = (
+    "MERGE_HEAD",
+    "CHERRY_PICK_HEAD",
+    "REVERT_HEAD",
+    "rebase-merge",
+    "rebase-apply",
+)
 _DELIVERED: Final = "refs/remotes/plan/delivered"  # in a clone: its last commit that went home
 
 _SCP: Final = re.compile(r"(?:[\w.-]+@)?[A-Za-z0-9][\w.-]*:(?!:)[^-\s][^\s]*")
@@ -292,7 +299,9 @@ class Git:
                 url = await self.origin() if source is None else os.path.realpath(source)
                 if url is None:
                     return _left(UpdateRefusal.NO_ORIGIN, "the repository has no origin")
-                branch, remote = await self.branch(), "plan" if is_ours else "origin"
+                # A member may have another branch checked out, or none: it follows the plan's.
+                branch = await (self if source is None else self._like(source)).branch()
+                remote = "plan" if is_ours else "origin"
                 tip = await self._fetched(url, branch, remote, is_ours=is_ours)
                 if tip is None:
                     words = f"{masked(url)} has no branch {branch} yet"
@@ -339,6 +348,28 @@ class Git:
                 words = said.why if said.err.strip() else "nothing changed"
                 return CommitResult(None, f"{printable(name)}: {words}")
             return CommitResult(await self.head())
+
+    async def commit_all(self, *, message: str, author: Author) -> str | None:
+        """Commit all that is not ignored, and return the commit; None if there is nothing.
+
+        A merge or rebase that is in progress stays as it is, since its result is not known.
+        """
+        async with self.held():
+            for each in _IN_PROGRESS:
+                if os.path.lexists(os.path.join(self.root, ".git", each)):
+                    raise GitError(self.root, "a merge or rebase is in progress")
+            said = await self._git(
+                "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames",
+                "--ignore-submodules=all",
+            )  # fmt: skip
+            if not said.out:
+                return None
+            await self._git("add", "--all")
+            await self._git(
+                "commit", "--no-verify", "--no-gpg-sign", "--quiet", "--no-status",
+                f"--message={message}", author=author, committer=author,
+            )  # fmt: skip
+            return await self.head()
 
     async def propose(
         self, path: StrPath, data: bytes, *, onto: str, message: str, author: Author, now: datetime
@@ -428,30 +459,12 @@ class Git:
         await self._git("config", "--local", "user.name", author.name)
         await self._git("config", "--local", "user.email", author.email)
 
-    async def send(self, *, agent: str) -> DeliveryResult:
-        """Bring this clone's commits to its origin; in conflict, to the branch `horae/AGENT`."""
-        branch = self._branch_of(agent)
-        try:
-            async with self.held():
-                tip, base = await self.head(), await self.fetch()
-                if tip is None or (base is not None and await self._is_ancestor(tip, base)):
-                    return DeliveryResult(is_delivered=True, words="nothing new")
-                ended = await self._send(tip, f"the work of {agent}")
-                if not ended.is_left_alone:
-                    return DeliveryResult(is_delivered=True, commit=ended.after, words=ended.words)
-                words = ""
-                # What stayed there from another time may not be what this goes on from: keep both.
-                for name in (branch, f"{branch}-{tip[:12]}"):
-                    pushed = await self._push(tip, name)
-                    if pushed.ending is Pushed.PUSHED:
-                        return DeliveryResult(is_delivered=False, branch=name, words=ended.words)
-                    words = f"{ended.words}; not pushed to {branch} either: {pushed.words}"
-                return DeliveryResult(is_delivered=False, words=words)
-        except GitError as error:
-            return DeliveryResult(is_delivered=False, words=str(error))
-
     async def deliver(self, clone: StrPath, *, agent: str) -> DeliveryResult:
-        """Bring a clone's commits to the origin, or into this tree if it has no origin."""
+        """Bring a clone's commits to the origin, or into this tree if it has no origin.
+
+        What does not go in cleanly stays on the branch `horae/AGENT`: of the origin if its address
+        was given, since other machines see no other place, else of this repository.
+        """
         branch = self._branch_of(agent)
         try:
             theirs = self._like(clone)
@@ -471,7 +484,7 @@ class Git:
                 bring = self._bring_in if await self.origin() is None else self._send
                 ended = await bring(tip, f"the work of {agent}")
                 if ended.is_left_alone:
-                    return DeliveryResult(is_delivered=False, branch=branch, words=ended.words)
+                    return await self._set_aside(tip, branch, ended.words)
                 await self._git("update-ref", "-d", f"refs/heads/{branch}", tip)
             await theirs._git("update-ref", _DELIVERED, tip, fails=True)  # noqa: SLF001
             return DeliveryResult(is_delivered=True, commit=ended.after, words=ended.words)
@@ -479,6 +492,19 @@ class Git:
             return DeliveryResult(is_delivered=False, words=str(error))
 
     # How it is done.
+
+    async def _set_aside(self, tip: str, branch: str, words: str) -> DeliveryResult:
+        if self._address is None:
+            return DeliveryResult(is_delivered=False, branch=branch, words=words)
+        refusal = ""
+        # What stayed there from another time may not be what this goes on from: keep both.
+        for name in (branch, f"{branch}-{tip[:12]}"):
+            pushed = await self._push(tip, name)
+            if pushed.ending is Pushed.PUSHED:
+                return DeliveryResult(is_delivered=False, branch=name, words=words)
+            refusal = pushed.words
+        words = f"{words}; not pushed to {branch} either: {refusal}"
+        return DeliveryResult(is_delivered=False, words=words)
 
     def _branch_of(self, agent: str) -> str:
         if not is_id(agent):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from horae.core.ports import RunError
 from horae.core.source import Revision
 from horae.errors import Exit, HoraeError
-from horae.files.edit import remove_tree
+from horae.files.edit import remove_stale, remove_tree
 from horae.files.git import repository
 from horae.files.git.calls import Author, GitError
 from horae.files.git.layout import layout
@@ -57,8 +57,10 @@ class Undelivered:
     def __str__(self) -> str:
         if self.branch is not None:
             return f"{self.branch}: {self.reason}"
-        if self.commits is None:
-            what = f"undelivered work of {self.member} on {self.place} is not known"
+        if self.commits == 0:
+            what = f"uncommitted work in {self.place}"
+        elif self.commits is None:
+            what = f"whether {self.member} has undelivered work on {self.place} is not known"
         else:
             many = "1 commit" if self.commits == 1 else f"{self.commits} commits"
             what = f"{many} in {self.place}"
@@ -72,6 +74,7 @@ class Undelivered:
 class Brought:
     delivery: DeliveryResult | None = None  # None: there is no clone, so nothing is delivered
     undelivered: Undelivered | None = None
+    committed: str | None = None  # the commit of what the member left uncommitted
 
     @property
     def branch(self) -> str | None:
@@ -84,18 +87,22 @@ class Brought:
         facts: dict[str, object] = {"delivered": made.is_delivered}
         facts |= {"delivery": made.words} if made.words else {}
         facts |= {"branch": made.branch} if made.branch else {}
+        facts |= {"committed": self.committed} if self.committed else {}
         return facts | ({"undelivered": self.undelivered.data()} if self.undelivered else {})
 
 
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """The clones that members work in, beneath a data directory."""
+    """The clones that members work in, beneath a data directory.
 
-    root: Path  # from which they are made; if it is no repository, members work there itself
+    They are made from the root and follow it, and their commits are fetched into it. So only the
+    root, whose settings no member can change, speaks to the origin.
+    """
+
+    root: Path  # if it is no repository, members work there itself
     data: Path
     local: Collection[StrPath] = ()  # origins on this machine that may be asked
-    origin: str | None = None  # from which they are made in place of the root
-    branch: str | None = None  # unset, the one that is checked out at the origin
+    origin: str | None = None  # of a root that is the engine's own clone, and follows it
 
     def path_of(self, name: str) -> Path:
         return self.data / "trees" / name
@@ -109,39 +116,50 @@ class Trees:
 
     async def make(self, name: str) -> Tree:
         """Return where a member works; a clone that cannot be brought up to date stays as it is."""
-        if not self._has_clones():
+        if not is_repository(self.root):
             return Tree(self.root)
-        path = self.path_of(name)
+        path, plan = self.path_of(name), self._git(self.root)
         try:
+            pulls = [] if self.origin is None else [await plan.pull()]
             if not is_repository(path):
                 async with _whole(path) as new:
-                    made = await (
-                        self._git(self.root).clone(new)
-                        if self.origin is None
-                        else Git.clone_of(self.origin, new, branch=self.branch, local=self.local)
-                    )
-                    await made.sign_as(Author.named(name))
-            pulled = await self._pull(path)
+                    await (await plan.clone(new)).sign_as(Author.named(name))
+            await self._check_origin(path)
+            with suppress(GitError):  # the pull says what stands in its way
+                await self._commit_left(name)
+            pulls.append(await self._git(path).pull(source=self.root))
         except (GitError, OSError) as error:
             raise RunError(f"the clone {path} cannot be created: {error}") from None
-        return Tree(path, why_left(pulled) if pulled.is_left_alone else "")
+        return Tree(path, next((why_left(each) for each in pulls if each.is_left_alone), ""))
 
     async def deliver(self, name: str) -> Brought:
-        """Bring a member's commits home; what does not go in cleanly stays on its branch."""
-        path = self.path_of(name)
-        if not self._has_clones() or not is_repository(path):
+        """Bring a member's work home; what does not go in cleanly stays on its branch.
+
+        What the member left uncommitted is committed in its name before.
+        """
+        path, committed, trouble = self.path_of(name), None, ""
+        if not is_repository(self.root) or not is_repository(path):
             return Brought()
         try:
-            made = await (
-                self._git(self.root).deliver(path, agent=name)
-                if self.origin is None
-                else self._git(path).send(agent=name)
-            )
+            committed = await self._commit_left(name)
+        except (GitError, OSError) as error:
+            trouble = f"it cannot be committed: {error}"
+        try:
+            made = await self._git(self.root).deliver(path, agent=name)
         except (GitError, OSError) as error:  # the next delivery brings it
             made = DeliveryResult(is_delivered=False, words=str(error))
-        if made.is_delivered:
-            return Brought(made)
-        return Brought(made, await self._left(name, made.words, branch=made.branch))
+        if made.is_delivered and not trouble:
+            return Brought(made, committed=committed)
+        reason = trouble if made.is_delivered else made.words
+        return Brought(made, await self._left(name, reason, branch=made.branch), committed)
+
+    async def _commit_left(self, name: str) -> str | None:
+        git, author = self._git(self.path_of(name)), Author.named(name)
+        directory = self.path_of(name) / ".git"
+        if directory.is_dir() and not directory.is_symlink():
+            # Left by a run that was killed: no other process works in this clone now.
+            remove_stale(directory / "index.lock")
+        return await git.commit_all(message=f"Uncommitted work of {name}", author=author)
 
     async def undelivered(self, name: str) -> Undelivered | None:
         """Return the work of a member that is only in its clone; None if there is none."""
@@ -150,17 +168,13 @@ class Trees:
         left = await self._left(name, "waiting for the next delivery")
         return None if left.commits == 0 else left
 
-    def _has_clones(self) -> bool:
-        return self.origin is not None or is_repository(self.root)
-
-    async def _pull(self, path: Path) -> Pull:
-        git = self._git(path)
-        if self.origin is None:
-            return await git.pull(source=self.root)
-        if await Git(path).origin() != (origin := repository.without_password(self.origin)):
-            reason = f"not a clone of {origin}"
-            raise GitError(git.root, f"{reason}; deliver its commits and remove the directory")
-        return await git.pull()
+    async def _check_origin(self, path: Path) -> None:
+        """Refuse a clone whose commits were made for another origin."""
+        if self.origin is not None:
+            origin = repository.without_password(self.origin)
+            if await Git(path).origin() != origin:
+                reason = f"not a clone of {origin}; deliver its commits and remove the directory"
+                raise GitError(str(path), reason)
 
     async def _left(self, name: str, reason: str, *, branch: str | None = None) -> Undelivered:
         path = self.path_of(name)

@@ -43,7 +43,7 @@ _ONE_DAY: Final = "write <YYYY-MM-DD HH:MM-HH:MM>"
 _CLOSE: Final = {"<": ">", "[": "]"}
 
 
-def _planning_stamps(headline: Headline) -> Iterator[SectionFinding]:
+def planning_findings(headline: Headline) -> Iterator[SectionFinding]:
     planning = headline.planning
     if planning is None:
         return
@@ -263,4 +263,4 @@ def _both(headline: Headline) -> Iterator[SectionFinding]:
     yield warning(at, "schedule-both", message, "keep the one you mean")
 
 
-STAMPS: Final[tuple[finding.Check, ...]] = (_planning_stamps, _never_fires, _both)
+STAMPS: Final[tuple[finding.Check, ...]] = (planning_findings, _never_fires, _both)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from horae.cli import output as out
-from horae.cli.options import data_option, root_option
+from horae.cli.options import data_option, option, root_of_data_option
 from horae.cli.runs import LOOK, RunScreen, exit_of
 from horae.cli.trigger_access import Everybody, KnownAgent
 from horae.config import load, secrets_of
-from horae.core.agent import AgentNotFoundError
+from horae.core.agent import AgentNotFoundError, RunnerKind
 from horae.errors import Exit
 from horae.process.processes import LOG_NAME, Processes
 from horae.process.run_settings import RunSettings
@@ -40,7 +40,7 @@ _name = click.argument("name", metavar="NAME")
 
 
 @click.command()
-@root_option
+@root_of_data_option
 @data_option
 @out.form_options
 def agents(*, root: str, data: str | None, output: out.Output) -> int:
@@ -58,7 +58,7 @@ def agents(*, root: str, data: str | None, output: out.Output) -> int:
 
 @click.command()
 @_name
-@root_option
+@root_of_data_option
 @data_option
 @out.form_options
 def show(name: str, *, root: str, data: str | None, output: out.Output) -> int:
@@ -80,13 +80,11 @@ def show(name: str, *, root: str, data: str | None, output: out.Output) -> int:
 
 @click.command()
 @_name
-@click.option("--prompt", metavar="TEXT|-", help="The prompt; - reads it from standard input.")
-@click.option(
-    "--dir", "directory", metavar="DIR", help="The working directory; default: the plan root."
-)
-@click.option("--timeout", metavar="LENGTH", help="The time limit, such as 15m.")
-@click.option("--model", metavar="NAME", help="The model; default: that of the definition.")
-@root_option
+@option("--prompt TEXT|-", "The prompt; - reads it from standard input.")
+@option("--dir DIR", "The working directory; default: the plan root.", name="directory")
+@option("--timeout LENGTH", "The time limit, such as 15m.")
+@option("--model NAME", "The model; default: that of the definition.")
+@root_of_data_option
 @data_option
 @out.form_options
 def run(
@@ -157,8 +155,9 @@ def run(
 async def _follow(
     held: runner.AgentRun, ending: asyncio.Future[Ended], log: Path, screen: RunScreen
 ) -> None:
-    """Show what a run puts out as it comes; an answer in JSON is shown as its text, at the end."""
-    if held.called.answers in {Answers.CLAUDE, Answers.CODEX, Answers.GEMINI}:
+    """Show what a run puts out as it comes; into a pipe, of an event stream the answer alone."""
+    has_events = held.called.answers in {Answers.CLAUDE, Answers.CODEX, Answers.GEMINI}
+    if has_events and not sys.stdout.isatty():
         ended = await ending
         screen.show(f"{ended.facts.get('text', '')}\n".encode())
         return
@@ -170,12 +169,13 @@ async def _follow(
 
 def _row(registry: runner.Registry, known: KnownAgent) -> dict[str, Any]:
     each, card, obstacle = known.agent, known.card, known.obstacle(registry)
+    kind = registry.runner_of(each)
     return {
         "agent": each.name,
         "where": known.where,
         "defined_by": "plan" if card is None else "file" if card.file else "request",
-        "runner": each.runner.value,
-        "command": list(registry.command_of(each)) if each.runner.value == "command" else None,
+        "runner": kind.value,
+        "command": list(registry.command_of(each)) if kind is RunnerKind.COMMAND else None,
         "model": registry.model_of(each),
         "can_run": obstacle is None,
         "obstacle": None if obstacle is None else str(obstacle),
@@ -187,7 +187,7 @@ def _shown(registry: runner.Registry, known: KnownAgent) -> dict[str, Any]:
     definition = each.definition
     row = program_of(registry.command_of(each))
     variables = (*each.variables, *definition.variables, *each.environment)
-    is_kept = each.runner.value == "model" or can_keep(row, policy)
+    is_kept = registry.runner_of(each) is RunnerKind.MODEL or can_keep(row, policy)
     return {
         **_row(registry, known),
         "title": definition.title,
@@ -214,7 +214,8 @@ def _said(key: str, value: Any) -> str:
 def _print_table(rows: list[dict[str, Any]], hint: str) -> None:
     cells = []
     for row in rows:
-        called = shlex.join(row["command"] or ()) or f"({row['runner']})"
+        instead = "none" if row["runner"] == "command" else row["runner"]
+        called = shlex.join(row["command"] or ()) or f"({instead})"
         can_run = (
             out.safe("yes", style="green") if row["can_run"] else out.safe(f"no: {row['obstacle']}")
         )

@@ -36,9 +36,9 @@ class Reach(StrEnum):
 
 class Answers(StrEnum):
     TEXT = "text"  # what it prints is the answer
-    CLAUDE = "claude"  # one JSON object with `result`
+    CLAUDE = "claude"  # a line of JSON for each event, the last one with `result`
     CODEX = "codex"  # a line of JSON for each event
-    GEMINI = "gemini"  # one JSON object with `response`
+    GEMINI = "gemini"  # a line of JSON for each event, or one object with `response`
     AIDER = "aider"  # text, with a line about tokens and cost
     LLM = "llm"  # text, with a line about tokens
     MODEL = "model"  # our own: text, and a file beside it
@@ -83,18 +83,19 @@ _AIDER_OPTIONS: Final = (
 UNKNOWN: Final = Program("", "")
 # fmt: off
 _PROGRAMS: Final = (
-    Program("claude", "Claude Code 2.1.197", always=("-p", "--output-format=json"),
-            model="--model", answers=Answers.CLAUDE, reach=Reach.PATTERNS,
+    Program("claude", "Claude Code 2.1.197",
+            always=("-p", "--output-format=stream-json", "--verbose"), model="--model",
+            answers=Answers.CLAUDE, reach=Reach.PATTERNS,
             short=(("-p", "--print"), ("--allowedTools", "--allowed-tools")),
             decides=_CLAUDE_DECIDES),
-    Program("codex", "Codex CLI 0.166.0", always=("exec", "--json", "--skip-git-repo-check"),
+    Program("codex", "Codex CLI 0.169.0", always=("exec", "--json", "--skip-git-repo-check"),
             model="--model", directory="--cd", last=("-",), answers=Answers.CODEX,
             reach=Reach.READING,
             reading=("--sandbox=read-only", '--config=web_search="disabled"'),
             short=(("--model", "-m"), ("--cd", "-C"), ("exec", "e")), decides=_CODEX_DECIDES),
     # It does not begin in a directory that nobody has trusted by hand. Settings in its directory
     # count, and a search of the web is left to it, so it keeps no policy.
-    Program("gemini", "Gemini CLI 0.61.0", always=("--output-format=json", "--skip-trust"),
+    Program("gemini", "Gemini CLI 0.61.0", always=("--output-format=stream-json", "--skip-trust"),
             model="--model", answers=Answers.GEMINI, reading=("--approval-mode=plan",),
             short=(("--model", "-m"), ("--output-format", "-o")),
             decides=frozenset({"--approval-mode", "--yolo", "-y"})),
@@ -121,10 +122,11 @@ class Result:
     cost: float | None = None  # in US dollars, as the program reckons
     steps: int | None = None
     model: str = ""
+    session: str = ""  # by which the program can go on
 
     def facts(self) -> dict[str, object]:
         counts = [each for each in (self.tokens_in, self.tokens_out) if each is not None]
-        names = ("tokens_in", "tokens_out", "cost", "steps", "model")
+        names = ("tokens_in", "tokens_out", "cost", "steps", "model", "session")
         facts: dict[str, object] = {"tokens": sum(counts) if counts else None}
         facts |= {name: getattr(self, name) for name in names}
         return {name: value for name, value in facts.items() if value not in {None, ""}}
@@ -222,10 +224,11 @@ def _is_as_asked(command: tuple[str, ...], row: Program) -> bool:
     form = next((word for word in row.always if word.startswith("--output-format")), None)
     if form is None or not _has(command, form, row):
         return True
-    name, _, value = form.partition("=")
+    name = form.partition("=")[0]
     words = " ".join(command)
     for each in (name, dict(row.short).get(name, name)):
-        if f"{each}={value}" in words.replace(f"{each} ", f"{each}=").split():
+        given = words.replace(f"{each} ", f"{each}=").split()
+        if not {f"{each}=stream-json", f"{each}=json"}.isdisjoint(given):
             return True
     return False
 
@@ -283,17 +286,19 @@ def _claude(printed: str) -> Result | None:
         cost=_cost(said.get("total_cost_usd")),
         steps=_count(said.get("num_turns")),
         model=_only(_table(said.get("modelUsage"))),
+        session=_session(said.get("session_id")),
     )
 
 
 def _codex(printed: str) -> Result | None:
     found = Result()
     steps = 0
-    lines = (line for line in printed.splitlines() if line.startswith('{"'))
-    for event in (read_json(line, dict) or {} for line in lines):
+    for event in _events(printed):
         kind, item = _text(event.get("type")), _table(event.get("item"))
         what = _text(item.get("type"))
-        if kind == "item.completed" and what in {"agent_message", "assistant_message"}:
+        if kind == "thread.started":
+            found = replace(found, session=_session(event.get("thread_id")))
+        elif kind == "item.completed" and what in {"agent_message", "assistant_message"}:
             found = replace(found, text=_text(item.get("text")), is_read=True)
         elif kind == "item.completed" and what not in {"reasoning", "error"}:
             steps += 1
@@ -310,6 +315,33 @@ def _codex(printed: str) -> Result | None:
 
 
 def _gemini(printed: str) -> Result | None:
+    events = list(_events(printed))
+    ends = [event for event in events if event.get("type") == "result"]
+    if not ends:
+        return _gemini_whole(printed)
+    text, session = "", ""
+    for event in events:
+        match event.get("type"):
+            case "init":
+                session = _session(event.get("session_id"))
+            case "tool_use":
+                text = ""  # what follows the last use of a tool is the answer
+            case "message" if event.get("role") == "assistant":
+                text += _text(event.get("content"))
+    stats, error = _table(ends[-1].get("stats")), _table(ends[-1].get("error"))
+    return Result(
+        text,
+        _plain(error.get("message")) or ("the agent reported a failure" if error else ""),
+        is_read=True,
+        tokens_in=_count(stats.get("input_tokens")),
+        tokens_out=_count(stats.get("output_tokens")),
+        steps=_count(stats.get("tool_calls")),
+        model=_only(_table(stats.get("models"))),
+        session=session,
+    )
+
+
+def _gemini_whole(printed: str) -> Result | None:
     said = _last_object(printed, lambda each: "response" in each or "error" in each)
     if said is None:
         return None
@@ -411,6 +443,22 @@ def _last_object(
     return None
 
 
+def _events(printed: str) -> Iterator[Mapping[str, object]]:
+    """Yield the events of a stream: a JSON object a line, among other lines."""
+    lines = (line for line in printed.splitlines() if line.startswith('{"'))
+    yield from (read_json(line, dict) or {} for line in lines)
+
+
+def _session(value: object) -> str:
+    """Return the id of a session, if it can be a word of a command.
+
+    >>> _session("9e2e182e-e249"), _session("--yolo"), _session(7)
+    ('9e2e182e-e249', '', '')
+    """
+    text = _text(value)
+    return text if _MODEL.fullmatch(text) else ""
+
+
 def _table(value: object) -> Mapping[str, object]:
     return value if isinstance(value, dict) else {}
 
@@ -422,11 +470,12 @@ def _text(value: object) -> str:
 def _plain(value: object) -> str:
     """Return what an error says; programs pass on the JSON that they were answered with.
 
-    >>> _plain('{"error": {"message": "no such model"}}')
+    >>> _plain('[API Error: {"error": {"message": "no such model"}}]')
     'no such model'
     """
     said = _text(value)
-    inside = _table((read_json(said, dict) or {}).get("error"))
+    passed_on = said[said.find("{") : said.rfind("}") + 1]
+    inside = _table((read_json(passed_on, dict) or {}).get("error"))
     return _text(inside.get("message")) or said
 
 

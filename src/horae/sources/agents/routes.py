@@ -5,61 +5,79 @@ from __future__ import annotations
 import asyncio
 import json
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+from msgspec import Meta, to_builtins
 from starlette.responses import Response, StreamingResponse
 
 from horae.core.scope import Scope
-from horae.core.views import RequestError
-from horae.web import router
-from horae.web.answer import HEADERS, told
+from horae.core.views import Shape
+from horae.sources.agents.source import AgentRunStatus
+from horae.web.answer import HEADERS
+from horae.web.fields import Fields, Number, Text, about
+from horae.web.front import Front, NotOfferedError, offered
+from horae.web.router import Routes
 from horae.web.stream import LOOK, log_parts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from starlette.requests import Request
-
     from horae.sources.agents.source import AgentRequests
 
 
-async def run_agent(front: router.Front, request: Request, asked: router.RequestFields) -> Response:
+routes = Routes()
+_HINT: Final = "pass the task of the agent"
+
+
+class AgentRunRequest(Fields, frozen=True, forbid_unknown_fields=False):
+    task: Annotated[str, Meta(min_length=1), about("task of the agent", hint=_HINT)]
+    system: Annotated[str, about("system prompt")] = ""
+    agent: Annotated[Text, about("name of the agent; default: an agent for this run")] = ""
+    model: Annotated[Text, about("model to use")] = ""
+    max_steps: Annotated[Number | None, about("limit of steps; default: that of the runner")] = None
+    exec: Annotated[Any, about("ignored; the definition of the agent sets what it may do")] = None
+
+
+class AgentRunStart(Shape, frozen=True):
+    id: str
+    status: str
+
+
+@routes.post("/api/run", Scope.RUN, status=HTTPStatus.ACCEPTED.value)
+async def run_agent(
+    front: Front, body: AgentRunRequest, idempotency_key: str | None
+) -> AgentRunStart:
     """Start a run of an agent with a task, and return the id of the run."""
-    kept = router.offered(front.agent_runs, "agents")
-    if not asked.long("task"):
-        raise RequestError("task is missing; pass the task of the agent")
+    kept = offered(front.agent_runs, "agents")
     given = {
-        "system": asked.long("system"),
-        "task": asked.long("task"),
-        "model": asked.text("model") or None,
-        "max_steps": asked.number("max_steps"),
-        "agent": asked.text("agent") or None,
+        "system": body.system,
+        "task": body.task,
+        "model": body.model or None,
+        "max_steps": body.max_steps,
+        "agent": body.agent or None,
     }
-    run = await kept.begin(given, key=router.idempotency_key(request))
-    said = await _looked(kept, run)
-    return told({"id": run, "status": said["status"]}, HTTPStatus.ACCEPTED)
+    run = await kept.begin(given, key=idempotency_key)
+    return AgentRunStart(id=run, status=(await _looked(kept, run)).status)
 
 
-async def agent_run(
-    front: router.Front, request: Request, _: router.RequestFields
-) -> dict[str, Any]:
+@routes.get("/api/run/{id}", Scope.READ)
+async def agent_run(front: Front, id: str) -> AgentRunStatus:
     """Show the status of a run of an agent."""
-    return await _looked(router.offered(front.agent_runs, "agents"), request.path_params["id"])
+    return await _looked(offered(front.agent_runs, "agents"), id)
 
 
-async def agent_run_stream(
-    front: router.Front, request: Request, _: router.RequestFields
-) -> Response:
+@routes.get("/api/run/{id}/stream", Scope.READ, kind="text/event-stream", is_long=True)
+async def agent_run_stream(front: Front, id: str) -> Response:
     """Stream the output of a run of an agent, and its outcome at the end."""
-    kept, run = router.offered(front.agent_runs, "agents"), request.path_params["id"]
-    await _looked(kept, run)
-    parts = _told(front, kept, run)
+    kept = offered(front.agent_runs, "agents")
+    await _looked(kept, id)
+    parts = _told(front, kept, id)
     return StreamingResponse(parts, media_type="text/event-stream", headers=HEADERS)
 
 
-async def _told(front: router.Front, kept: AgentRequests, run: str) -> AsyncIterator[bytes]:
+async def _told(front: Front, kept: AgentRequests, run: str) -> AsyncIterator[bytes]:
     said, attempt = await _looked(kept, run), await kept.run_of(run)
-    while attempt is None and said["live"]:  # it waits at the gate
+    while attempt is None and said.live:  # it waits at the gate
         await front.clock.wait(asyncio.Event(), until=front.clock.now() + LOOK)
         said, attempt = await _looked(kept, run), await kept.run_of(run)
     if attempt is not None:
@@ -72,32 +90,12 @@ async def _told(front: router.Front, kept: AgentRequests, run: str) -> AsyncIter
         async for part in log_parts(front.log_of(attempt), 0, goes_on=goes_on, clock=front.clock):
             text = json.dumps({"text": part.decode(errors="replace")})
             yield f"event: output\ndata: {text}\n\n".encode()
-    yield f"event: end\ndata: {json.dumps(await kept.look(run), default=str)}\n\n".encode()
+    ended = json.dumps(to_builtins(await kept.look(run)))
+    yield f"event: end\ndata: {ended}\n\n".encode()
 
 
-async def _looked(kept: AgentRequests, run: str) -> dict[str, Any]:
+async def _looked(kept: AgentRequests, run: str) -> AgentRunStatus:
     said = await kept.look(run)
     if said is None:
-        raise router.NotOfferedError(f"run {run[:100]!r}")
+        raise NotOfferedError(f"run {run[:100]!r}")
     return said
-
-
-_AGENT: Final = (
-    router.needed(router.Field("task", "long", "task of the agent")),
-    router.Field("system", "long", "system prompt"),
-    router.text("agent", "name of the agent; default: an agent for this run"),
-    router.text("model", "model to use"),
-    router.number("max_steps", "maximum number of steps; default: that of the runner"),
-    router.flag("exec", "ignored; the definition of the agent sets what it may do"),
-)
-# fmt: off
-OPERATIONS: Final = (
-    router.Operation("POST", "/api/run", Scope.RUN, run_agent, "id:str status:str", body=_AGENT,
-              takes=router.Takes.LOOSE, status=202, headers=("Idempotency-Key",),
-              also=(404, 409)),
-    router.Operation("GET", "/api/run/{id}", Scope.READ, agent_run, "id status steps:int? ...",
-              also=(404,)),
-    router.Operation("GET", "/api/run/{id}/stream", Scope.READ, agent_run_stream, "str",
-              kind="text/event-stream", is_long=True, also=(404,)),
-)
-# fmt: on

@@ -17,12 +17,14 @@ from msgspec import structs
 
 from horae.core.agent import Agent, AgentNotFoundError, RunnerKind
 from horae.core.command import Unready
+from horae.core.entry import ASKED, REQUEST
 from horae.core.headline import agent_blocks
 from horae.core.ports import Ended, Given, RunError, SecretError, Unreleased
 from horae.core.private import private_file
 from horae.core.receipt import EndCause, Reason, ReasonCode, RunFinish, Status, shown, verdict
 from horae.core.tool_policy import ToolPolicy, ToolPolicyError, policy_of
 from horae.errors import Exit, HoraeError
+from horae.process.logs import RunLog
 from horae.process.masking import Masker, disguises
 from horae.process.processes import LOG_NAME, Processes, Spec, guessed_secrets
 from horae.process.ready import allowed_environment, unread, why_unready
@@ -121,13 +123,19 @@ class Registry:
     def command_of(self, agent: Agent) -> tuple[str, ...]:
         return agent.definition.command or self.command() or ()
 
+    def runner_of(self, agent: Agent) -> RunnerKind:
+        """Return what runs an agent: as it is defined, else its command, else its model."""
+        is_model = agent.definition.model is not None and not self.command_of(agent)
+        return agent.definition.runner or (RunnerKind.MODEL if is_model else RunnerKind.COMMAND)
+
     def model_of(self, agent: Agent) -> str | None:
-        of_provider = self.provider.model if agent.runner is RunnerKind.MODEL else None
+        is_model = self.runner_of(agent) is RunnerKind.MODEL
+        of_provider = self.provider.model if is_model else None
         return agent.definition.model or of_provider
 
     def asked_for(self, agent: Agent) -> tuple[str, ...]:
         """Return the variables that an agent asks for; a model's key is one, if it is a secret."""
-        is_key = agent.runner is RunnerKind.MODEL and self.provider.is_named
+        is_key = self.runner_of(agent) is RunnerKind.MODEL and self.provider.is_named
         key = (self.provider.key,) if is_key else ()
         return (*agent.variables, *agent.definition.variables, *key)
 
@@ -135,14 +143,15 @@ class Registry:
         self, agent: Agent, *, environ: Mapping[str, str], tools: ToolPolicy | None = None
     ) -> Unready | None:
         """Return why an agent cannot run; *tools* is a policy that must be kept."""
-        who = f"the agent {agent.name}"
+        is_unnamed = agent.origin.file == REQUEST and agent.name == ASKED
+        who = "the agent of the request" if is_unnamed else f"the agent {agent.name}"
         try:
             policy_of(agent.definition.tools)
         except ToolPolicyError as error:
             return Unready(f"{who} has a :TOOLS: that is not valid: {error}", "correct it")
         if why := unread(self.secrets, self.asked_for(agent), agent.environment.values()):
             return why._replace(reason=f"{who}: {why.reason}")
-        if agent.runner is RunnerKind.MODEL:
+        if self.runner_of(agent) is RunnerKind.MODEL:
             if find_spec("pydantic_ai") is None or find_spec("openai") is None:
                 missing = MissingExtraError()
                 return Unready(missing.reason, missing.fix)
@@ -151,7 +160,8 @@ class Registry:
             url, key = self.provider.url, self.provider.key
             is_local = re.match(r"http://(?:localhost|127\.|\[::1\])", url) is not None
             if not is_local and not self.provider.is_named and not environ.get(key):
-                return Unready(f"{who} has no key for its model", f"set {key}")
+                fix = f"set {key}, or write :COMMAND: in {agent.origin}"
+                return Unready(f"{who} has a model and neither a key nor a command", fix)
             return None
         command = self.command_of(agent)
         if not command:
@@ -236,7 +246,7 @@ class AgentHost:
         )
         whole = f"{agent.definition.prompt}\n\n{prompt}".strip() + "\n"
         prompt_file = run.directory / PROMPT_NAME
-        if agent.runner is RunnerKind.MODEL:
+        if registry.runner_of(agent) is RunnerKind.MODEL:
             argv = (sys.executable, *MODEL)
             called = programs.Called(argv, programs.Answers.MODEL, wants_file=False)
             spec = self._model_spec(spec, agent, prompt, policy, wanted or "")
@@ -355,11 +365,7 @@ def _result(
 ) -> programs.Result:
     is_model = answers is programs.Answers.MODEL
     path = directory / (RESULT_NAME if is_model else LOG_NAME)
-    try:
-        with path.open("rb") as file:
-            data = file.read(_LONGEST_RESULT if is_model else -1)
-    except OSError:
-        data = b""
+    data = RunLog(path).last(_LONGEST_RESULT)[0]
     if is_model:
         # It did not pass the supervisor, and its program knows only its own environment.
         masker = Masker(disguises(secrets))

@@ -7,6 +7,8 @@ from dataclasses import KW_ONLY, dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import UNSET
+
 from horae.core.actor import by_words
 from horae.core.entry import ASKED, REQUEST, Entry, OnDemandRule, Origin, Overlap, Policy, Work
 from horae.core.identity import Mark
@@ -14,6 +16,7 @@ from horae.core.prompt import AgentUnavailableError, PromptOrder
 from horae.core.receipt import OPEN, Filed, Reason, ReasonCode, Receipt, Status
 from horae.core.source import Scan, Scanned
 from horae.core.text import is_number
+from horae.core.views import Code, Maybe, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -23,6 +26,22 @@ if TYPE_CHECKING:
 MOST: Final = 100  # requests for one agent that wait or run
 _RUN: Final = "run-"
 _PROMPT: Final = "{{task}}"
+
+
+class AgentRunStatus(Shape, frozen=True, kw_only=True):
+    """A request to an agent, in the words of an older API; `standing` and `outcome` are ours."""
+
+    id: str
+    receipt: int
+    reason: str
+    reviews: tuple[str, ...] = ()
+    reason_code: Code | None
+    status: str  # held, running or done
+    live: bool
+    outcome: str | Maybe = UNSET  # of one that is done
+    steps: int | None = None
+    result: str | Maybe = UNSET  # of one that is done: what the agent answered, else the reason
+    standing: str | Maybe = UNSET  # of one that is running: the status of its receipt
 
 
 @dataclass(eq=False)
@@ -60,22 +79,21 @@ class AgentRequests:
         self.poke()
         return f"{_RUN}{filed.number}"
 
-    async def look(self, run: str) -> dict[str, Any] | None:
+    async def look(self, run: str) -> AgentRunStatus | None:
         filed = await self._filed(run)
         if filed is None:
             return None
+        status, reason = filed.status, filed.receipt.reason
+        about: dict[str, Any] = {"id": run, "receipt": filed.number, "reason": str(reason)}
+        about["reason_code"] = reason.code or None
+        if status is Status.HELD:  # until somebody does something about its reason
+            return AgentRunStatus(**about, status="held", live=False)
+        if status in OPEN:
+            return AgentRunStatus(**about, status="running", live=True, standing=status.value)
         last = next(reversed(await self.ledger.runs_of(filed.number)), None)
-        reason = filed.receipt.reason
-        told = {"id": run, "receipt": filed.number, "reason": reason, "reviews": []}
-        told["reason_code"] = reason.code or None
-        if filed.status is Status.HELD:  # until somebody does something about its reason
-            return {**told, "status": "held", "live": False, "steps": None}
-        if filed.status in OPEN:
-            status = {"status": "running", "live": True, "steps": None}
-            return {**told, **status, "standing": filed.status.value}
         facts = {} if last is None else last.facts
-        told |= {"status": "done", "live": False, "outcome": filed.status.value}
-        return told | {"steps": facts.get("steps"), "result": facts.get("text", reason)}
+        about |= {"steps": facts.get("steps"), "result": facts.get("text", str(reason))}
+        return AgentRunStatus(**about, status="done", live=False, outcome=status.value)
 
     async def run_of(self, run: str) -> Run | None:
         filed = await self._filed(run)

@@ -50,7 +50,7 @@ def schedule(task_id: int, **given: Any) -> None:
 
 @task.command()
 @_id
-@click.argument("state", metavar="<STATE>", type=click.Choice([*STATUSES, "in_progress"]))
+@click.argument("state", metavar="<STATE>", type=commands.StatusChoice(STATUSES))
 def transition(task_id: int, **given: Any) -> None:
     """Move a task to another status."""
     _tell(commands.move_task, task_id, **given)

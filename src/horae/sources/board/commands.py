@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import click
+from msgspec import to_builtins
 
 from horae.cli.connection import record_edits
 from horae.cli.group import SharedGroup
@@ -22,14 +23,14 @@ from horae.cli.output import Output, echo, form_options, print_answer, print_row
 from horae.cli.plan_root import member_names, pauses_of
 from horae.config import load
 from horae.core.clock import SystemClock
-from horae.core.entry import Pause, cron_rule, key_time, policy_of
+from horae.core.entry import Pause, cron_rule, key_time, phrase_cron, policy_of
 from horae.core.text import moment_text
 from horae.errors import Exit, HoraeError, ScheduleError
 from horae.sources.board import rules, tasks
 from horae.sources.board.recycle import Recycled, event_of, recycle, triggers_of
 from horae.sources.board.source import EventLog, events_path
 from horae.sources.board.task import FIELDS, LARGEST_ID, TASK_PROPERTIES, Task, TaskFieldKind
-from horae.sources.board.tasks import Board, Card, Cards, card_data
+from horae.sources.board.tasks import Board, Card, Cards, TaskLine
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import zone
 
@@ -37,9 +38,9 @@ _LABELS: Final = {"standing": "readiness"}  # of `task show`, if not the key its
 
 
 class TaskRequestError(HoraeError, code="task_request", exit_code=Exit.USAGE):
-    def __init__(self, what: str, *, cause: str = "") -> None:
+    def __init__(self, what: str, *, cause: str = "", fix: str = "") -> None:
         self.what, self.cause = what, cause
-        super().__init__(f"{what} ({cause})" if cause else what)
+        super().__init__((f"{what} ({cause})" if cause else what) + fix)
 
 
 def checked_schedule(
@@ -59,8 +60,9 @@ def checked_schedule(
         try:
             parse_rfc3339(usual)
         except Rfc3339Error as error:
-            cause = f"{error.part} {error.reason}"
-            raise TaskRequestError(f"invalid RFC3339 timestamp: {at}", cause=cause) from None
+            what, cause = f"invalid RFC3339 timestamp: {at}", f"{error.part} {error.reason}"
+            fix = "" if "write" in cause else "; write it like 2026-04-01T09:00:00Z"
+            raise TaskRequestError(what, cause=cause, fix=fix) from None
     if tz is not None:
         zone(tz)
     if cron is not None:
@@ -158,6 +160,14 @@ def task_number(text: str) -> int:
 
 # The options that commands share.
 
+
+class StatusChoice(click.Choice):  # type: ignore[type-arg]  # generic only since click 8.2
+    """The statuses of a task; `_` is read as `-`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return str(super().convert(str(value).replace("_", "-"), param, ctx))
+
+
 _number = click.argument("number", metavar="ID", type=task_number)
 # The fields that `edit` does not change -> what does.
 _OTHERS: Final = {
@@ -197,12 +207,19 @@ def task() -> None:
 @_number
 @option("--at AT", "Scheduled datetime in RFC3339 format.")
 @option("--cron CRON", "Cron expression (e.g. '0 9 * * *').")
+@option("--when PHRASE", "The schedule in words ('weekdays at 9'), stored as cron.")
 @flag("--clear", "Clear both scheduled_for and cron_schedule.")
 @option("--tz ZONE", _TZ)
 @_policy_options
 @_telling
-def schedule(number: int, *, root: str, output: Output, **given: Any) -> int:
+def schedule(number: int, *, when: str | None, root: str, output: Output, **given: Any) -> int:
     """Schedule a task, make it recur, or clear both."""
+    if when is not None:
+        if given["cron"] is not None:
+            raise click.UsageError("give --cron or --when, not both.")
+        given["cron"] = phrase_cron(when)
+    if given["at"] is None and given["cron"] is None and not given["clear"]:
+        raise TaskRequestError("at least one of --at, --cron, --when or --clear is required")
     card, words = schedule_task(board_at(root), number, **given)
     kept = card.task.scheduled_for
     if kept is not None and given["at"] is None and given["cron"] is not None:
@@ -280,14 +297,14 @@ def edit(number: int, *, root: str, output: Output, **given: Any) -> int:
     before = board.card(number).task
     card = board.change(number, lambda _: changes)
     if card.task == before:
-        print_answer(output, card_data(card, None), f"Task #{number}: nothing to change.")
+        print_answer(output, TaskLine.of(card), f"Task #{number}: nothing to change.")
         return Exit.OK
     return _answer(output, root, card, f"Task #{number} metadata updated.")
 
 
 @task.command("transition")
 @_number
-@click.argument("state", metavar="STATE", type=click.Choice([*rules.STATUSES, "in_progress"]))
+@click.argument("state", metavar="STATUS", type=StatusChoice(rules.STATUSES))
 @_telling
 def transition_(number: int, *, state: str, root: str, output: Output) -> int:
     """Move a task to another status.
@@ -340,7 +357,7 @@ def show(number: int, *, at: str | None, root: str, output: Output) -> int:
     has_times = is_there and not card.task.is_archived
     coming = list(islice(_coming(card.task, now, pauses), 3)) if has_times else []
     data = {
-        **card_data(card, found),
+        **to_builtins(TaskLine.of(card, found)),
         "next": [f"{key_time(row.at)} {row.what}" for row in coming],
         "body": card.task.body,
     }
@@ -349,8 +366,8 @@ def show(number: int, *, at: str | None, root: str, output: Output) -> int:
         echo(f"#{card.task.id}  {card.task.title}")
         shown = data | {"next": [f"{key_time(row.at)} {row.word}" for row in coming]}
         for key, value in shown.items():
-            if value not in (None, "", []) and key not in {"id", "title", "body"}:
-                said = ", ".join(map(str, value)) if isinstance(value, list) else value
+            if value not in (None, "", (), []) and key not in {"id", "title", "body"}:
+                said = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
                 echo(f"  {_LABELS.get(key, key):<14}{said}")
         if card.task.body.strip():
             echo(f"\n{card.task.body.strip()}")
@@ -393,7 +410,7 @@ def list_(
     rows = list_rows(cards, status=status, search=search, now=now)
     if status and status not in {*rules.STATUSES, *(each.status for each in cards.tasks)}:
         raise click.UsageError(f"{status!r} is not a status; use {', '.join(rules.STATUSES)}.")
-    data = [card_data(card, found) for card, found in rows]
+    data = [TaskLine.of(card, found) for card, found in rows]
     names = ("id", "status", "priority", "title", "readiness", "schedule")
     print_rows(output, data, lambda: print_table(names, task_cells(rows), empty="no tasks"))
     for problem in cards.problems:
@@ -522,7 +539,7 @@ def _coming(task: Task, now: datetime, pauses: Mapping[str, Pause]) -> Iterator[
 
 def _answer(output: Output, root: str, card: Card, words: str) -> int:
     record_edits(root, [(card.path, words)])
-    print_answer(output, card_data(card, None), words)
+    print_answer(output, TaskLine.of(card), words)
     return Exit.OK
 
 

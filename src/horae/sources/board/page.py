@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from horae.core.entry import cron_rule
 from horae.core.text import words
@@ -13,6 +13,9 @@ from horae.errors import Exit, HoraeError
 from horae.sources.board.rules import STATUSES
 from horae.timing.rfc3339 import parse_rfc3339
 from horae.web.page.sheet import PageRequest, PageView, Sheet
+
+if TYPE_CHECKING:
+    from horae.sources.board.routes import BoardTask
 
 CARDS: Final = 50  # of one column
 
@@ -26,17 +29,17 @@ async def board(asked: PageRequest) -> Sheet:
         if error.exit_code != Exit.NOT_FOUND:
             raise
         said = None
-    found = {"tasks": [], "problems": []} if said is None else said
-    columns = [] if said is None else await asyncio.to_thread(_columns, found["tasks"])
-    values = {"columns": columns, "problems": found["problems"], "has_board": said}
+    columns = [] if said is None else await asyncio.to_thread(_columns, said.tasks)
+    problems = [] if said is None else said.problems
+    values = {"columns": columns, "problems": problems, "has_board": said}
     return Sheet("board.html", "Board", "board", values)
 
 
-def _columns(tasks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _columns(tasks: Sequence[BoardTask]) -> list[dict[str, Any]]:
     """Return the columns of a board; archived tasks are not on it."""
-    by_status: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    by_status: dict[str, list[BoardTask]] = defaultdict(list)
     for task in tasks:
-        by_status[str(task["status"])].append(task)
+        by_status[task.status].append(task)
     known = [name for name in STATUSES if name != "archived"]
     names = (*known, *sorted(by_status.keys() - set(STATUSES)))
     return [
@@ -45,13 +48,13 @@ def _columns(tasks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _card(task: Mapping[str, Any]) -> dict[str, Any]:
-    cron, zone_name, rule, coming = task["cron_schedule"], task["timezone"] or "UTC", "", None
+def _card(task: BoardTask) -> dict[str, Any]:
+    cron, zone_name, rule, coming = task.cron_schedule, task.timezone or "UTC", "", None
     try:
         if cron:
             said = words(cron_rule(cron, zone_name=zone_name), zone_name=zone_name)
             rule = f"{said} ({zone_name})"
-            coming = parse_rfc3339(task["next"][0]) if task["next"] else None
+            coming = parse_rfc3339(task.next[0]) if task.next else None
     except HoraeError as error:
         rule = str(error)
     return {"task": task, "rule": rule, "next_at": coming}

@@ -124,7 +124,7 @@ def recycle(
         trigger = gate
     if trigger is None or (trigger > now and not is_asked):
         coming = f"the next one is {key_time(trigger)}" if trigger else "there is no next one"
-        return Stays(f"no trigger since the last recycle; {coming}")
+        return Stays(f"no occurrence since the last recycle; {coming}")
     coming_at = _first_after(crons, policy.clip(now, now)[0])
     if coming_at is None or not policy.allows(coming_at):
         return Stays("the schedule has ended: no occurrence is left")

@@ -8,25 +8,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
+
+from msgspec import defstruct
+from msgspec.structs import asdict
+from starlette.responses import Response
 
 from horae.core.entry import Pause, cron_rule, policy_of
-from horae.core.explain import stamp
 from horae.core.ports import Clock, Ledger, LedgerError, Trait
 from horae.core.scope import Scope
+from horae.core.views import Shape, TimeText
 from horae.errors import Exit, HoraeError
 from horae.files.read import read_plan
 from horae.sources.board import rules, tasks
 from horae.sources.board.recycle import triggers_of
 from horae.sources.board.task import TASK_PROPERTIES, Task
+from horae.timing.rfc3339 import format_with_offset
 from horae.timing.zone import zone
-from horae.web import router
 from horae.web.answer import as_json
+from horae.web.fields import Fields, Text, about
+from horae.web.front import Front, offered
+from horae.web.router import ChangedError, Routes
 
-if TYPE_CHECKING:
-    from starlette.requests import Request
-    from starlette.responses import Response
-
+routes = Routes()
 log = logging.getLogger(__name__)
 _Pauses: TypeAlias = "Mapping[str, Pause]"
 _MANY: Final = 10_000  # pauses
@@ -41,6 +45,16 @@ class TaskScheduleError(HoraeError, code="task_schedule", exit_code=Exit.USAGE):
     """A schedule that a task cannot have."""
 
 
+class BoardTask(tasks.TaskLine, frozen=True, kw_only=True):
+    next: tuple[TimeText, ...]
+
+
+class BoardPage(Shape, frozen=True, kw_only=True):
+    directory: str
+    tasks: list[BoardTask]
+    problems: list[str]
+
+
 @dataclass(eq=False)
 class BoardRequests:
     files: tasks.Board
@@ -49,39 +63,39 @@ class BoardRequests:
     ledger: Ledger
     changed: Callable[[], None]
 
-    async def board(self) -> dict[str, Any]:
+    async def board(self) -> BoardPage:
         pauses = await self._pauses()
 
-        def read() -> dict[str, Any]:
+        def read() -> BoardPage:
             try:
                 found = self.files.read()
             except tasks.BoardMissingError:
                 found = tasks.Cards((), (), frozenset())
             ground, now = found.ground, self.clock.now()
-            return {
-                "directory": self.files.directory,
-                "tasks": [_task(each, ground, now, pauses) for each in found.cards],
-                "problems": [str(each) for each in found.problems],
-            }
+            return BoardPage(
+                directory=self.files.directory,
+                tasks=[_task(each, ground, now, pauses) for each in found.cards],
+                problems=[str(each) for each in found.problems],
+            )
 
         return await asyncio.to_thread(read)
 
-    async def task(self, number: int) -> tuple[dict[str, Any], str]:
+    async def task(self, number: int) -> tuple[BoardTask, str]:
         return await asyncio.to_thread(self._one, number, await self._pauses())
 
     async def schedule(
         self, number: int, asked: Mapping[str, Any], *, expected: str | None
-    ) -> tuple[dict[str, Any], str]:
+    ) -> tuple[BoardTask, str]:
         wanted, pauses = _checked(asked), await self._pauses()
 
-        def work() -> tuple[dict[str, Any], str]:
+        def work() -> tuple[BoardTask, str]:
             path = self.files.card(number).path
 
             def decide(task: Task) -> rules.Changes:
                 # Compared after the text was read that is edited: if the file is saved in
                 # between, the edit itself is refused, and this is asked again.
                 if expected is not None and self._tag(path) != expected:
-                    raise router.ChangedError
+                    raise ChangedError
                 return rules.schedule_changes(task, wanted, is_cleared=asked["clear"])
 
             self.files.change(number, decide, path=path)
@@ -95,7 +109,7 @@ class BoardRequests:
         paused = await self.ledger.entries_that_are(Trait.PAUSED, limit=_MANY)
         return {each.mark.address: each.pause for each in paused if each.pause is not None}
 
-    def _one(self, number: int, pauses: _Pauses) -> tuple[dict[str, Any], str]:
+    def _one(self, number: int, pauses: _Pauses) -> tuple[BoardTask, str]:
         card = self.files.card(number)
         ground = self.files.read().ground
         return _task(card, ground, self.clock.now(), pauses), self._tag(card.path)
@@ -129,56 +143,58 @@ def _checked(asked: Mapping[str, Any]) -> dict[str, str]:
 
 def _task(
     card: tasks.Card, ground: rules.TaskStatuses, now: datetime, pauses: _Pauses
-) -> dict[str, Any]:
+) -> BoardTask:
     task = card.task
     found = None if task.status in rules.CLOSED else rules.standing(task, ground, now=now)
     coming = islice(triggers_of(task, now, pause=pauses.get(f"task:{task.id}")), 5)
     place = task.timezone or "UTC"
-    return {**tasks.card_data(card, found), "next": [stamp(each.at, place) for each in coming]}
+    times = tuple(format_with_offset(each.at.astimezone(zone(place))) for each in coming)
+    return BoardTask.of(card, found, next=times)
 
 
-async def board(front: router.Front, _: Request, __: router.RequestFields) -> dict[str, Any]:
+@routes.get("/api/v1/board", Scope.READ, also=(404,))
+async def board(front: Front) -> BoardPage:
     """List the tasks of the board and what each of them waits for."""
-    return await router.offered(front.tasks, "board").board()
+    return await offered(front.tasks, "board").board()
 
 
-async def task(front: router.Front, request: Request, _: router.RequestFields) -> Response:
-    """Show one task; its ETag identifies the text of its file."""
-    said, tag = await router.offered(front.tasks, "board").task(router.path_number(request))
-    return as_json(said, headers={"ETag": f'"{tag}"'})
-
-
-async def schedule_task(
-    front: router.Front, request: Request, asked: router.RequestFields
-) -> Response:
-    """Set or clear the schedule of a task; with If-Match only if the task has not changed."""
-    texts = ("at", "cron", "timezone", *_POLICY)
-    given = {name: asked.text(name) or None for name in texts} | {"clear": asked.flag("clear")}
-    said, tag = await router.offered(front.tasks, "board").schedule(
-        router.path_number(request), given, expected=router.expected(request)
-    )
-    try:
-        await front.service.note_edit(said["file"], f"changed the schedule of task #{said['id']}")
-    except LedgerError as error:  # the edit is made, and is not made again
-        log.warning("cannot record the edit of %s: %s", said["file"], error)
-    return as_json(said, headers={"ETag": f'"{tag}"'})
-
-
-_BOARD: Final = "directory tasks:Task[] problems:str[]"
 _TASK: Final = "/api/v1/board/tasks/{number}"
-_FIELDS: Final = (
-    router.text("at", "time before which the task is not assigned"),
-    router.text("cron", "cron expression by which the task recycles when it is done"),
-    router.flag("clear", "true: remove `at` and `cron`"),
-    router.text("timezone", "time zone of `cron`"),
-    *(router.text(name, about) for name, about in _POLICY.items()),
+
+
+@routes.get(_TASK, Scope.READ, answer=BoardTask, also=(404, 409), has_tag=True)
+async def task(front: Front, number: int) -> Response:
+    """Show one task; its ETag identifies the text of its file."""
+    said, tag = await offered(front.tasks, "board").task(number)
+    return as_json(said, headers={"ETag": f'"{tag}"'})
+
+
+_TEXTS: Final = {
+    "at": "time before which the task is not assigned",
+    "cron": "cron expression by which the task recycles when it is done",
+    "timezone": "time zone of `cron`",
+    **_POLICY,
+}
+ScheduleRequest: Final = defstruct(
+    "ScheduleRequest",
+    [
+        *((name, Annotated[Text, about(said)], "") for name, said in _TEXTS.items()),
+        ("clear", Annotated[bool, about("true: remove `at` and `cron`")], False),
+    ],
+    bases=(Fields,),
+    frozen=True,
 )
 
-OPERATIONS: Final = (
-    router.Operation("GET", "/api/v1/board", Scope.READ, board, _BOARD, also=(404,)),
-    router.Operation("GET", _TASK, Scope.READ, task, "Task", also=(404, 409), has_tag=True),
-    router.Operation(
-        "PUT", f"{_TASK}/schedule", Scope.EDIT, schedule_task, "Task", body=_FIELDS,
-        takes=router.Takes.FIELDS, headers=("If-Match",), also=(404, 409, 412), has_tag=True,
-    ),
-)  # fmt: skip
+
+@routes.add(
+    "PUT", f"{_TASK}/schedule", Scope.EDIT, answer=BoardTask, body=ScheduleRequest, has_tag=True
+)
+async def schedule_task(front: Front, number: int, body: Fields, if_match: str | None) -> Response:
+    """Set or clear the schedule of a task; with If-Match only if the task has not changed."""
+    wanted = {name: None if value == "" else value for name, value in asdict(body).items()}
+    kept = offered(front.tasks, "board")
+    said, tag = await kept.schedule(number, wanted, expected=if_match)
+    try:
+        await front.service.note_edit(said.file, f"changed the schedule of task #{said.id}")
+    except LedgerError as error:  # the edit is made, and is not made again
+        log.warning("cannot record the edit of %s: %s", said.file, error)
+    return as_json(said, headers={"ETag": f'"{tag}"'})

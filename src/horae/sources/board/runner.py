@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from msgspec import structs
 
@@ -170,11 +170,7 @@ class Dispatcher:
         if known is None:  # what is on the board is soon in the ledger, and then we look again
             self._is_stale = True
             return None
-        newest = None
-        async for receipt in self._receipts(entry=known.number, limit=100):
-            if receipt.receipt.key.removeprefix(KEY).isdecimal():
-                newest = receipt
-                break
+        newest = await self._newest(known.number)
         if newest is not None and (newest.status not in FINAL or self._rests(task, newest, now)):
             return None
         count = 0 if newest is None else int(newest.receipt.key.removeprefix(KEY))
@@ -221,21 +217,23 @@ class Dispatcher:
         known = await self.ledger.entry(self._numbers[address])
         return None if known is None or known.gone_at is not None else known
 
-    async def _receipts(self, *, limit: int, **which: Any) -> AsyncIterator[Filed]:
+    async def _newest(self, entry: int) -> Filed | None:
+        """Return the newest receipt by which a task was dispatched, and not by a request."""
         cursor: int | None = None
         while True:
-            page = await self.ledger.receipts(cursor=cursor, limit=limit, **which)
+            page = await self.ledger.receipts(entry=entry, cursor=cursor, limit=100)
             for filed in page.receipts:
-                yield filed
+                if filed.receipt.key.removeprefix(KEY).isdecimal():
+                    return filed
             if page.cursor is None:
-                return
+                return None
             cursor = page.cursor
 
     async def _still_out(self) -> dict[int, tuple[int, str]]:
         """Return the dispatches that are not over, by receipt, those of earlier engines too."""
         if self._out is None:
             out: dict[int, tuple[int, str]] = {}
-            async for filed in self._receipts(statuses=OPEN, limit=1000):
+            for filed in await ports.receipts_of(self.ledger, OPEN):
                 if filed.work is Work.DISPATCH and filed.agents:
                     known = await self.ledger.entry(filed.entry)
                     task = None if known is None else task_at(known.mark.address)

@@ -16,9 +16,10 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias, TypeVar
 
-from horae.core.ports import BoardTask
+from horae.core.ports import TaskBrief
+from horae.core.views import Shape
 from horae.errors import Exit, HoraeError
 from horae.files import read as files
 from horae.files.cache import FileCache
@@ -51,14 +52,12 @@ _TYPED: Final = frozenset(
 )
 _ESCAPED: Final = re.compile(r'[\x00-\x1f\x7f-\x9f"\\\u2028\u2029\ufeff\ufffe\uffff\u200e-\u202e]')
 _SHORT: Final = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
-_TIMES: Final = ("scheduled_for", "cron_schedule", "cron_last_run", "timezone")
 _NOWHERE: Final = "the directory does not exist; `horae task add` creates it"
 
 
 class TaskFileError(PlanFileError, code="task_file"):
     def __init__(self, path: str, problem: Diagnostic) -> None:
-        where = f"line {problem.line}, column {problem.column}"
-        reason = f"{where}: {problem.message}; {problem.fix}"
+        reason = f"{problem.message}; {problem.fix}"
         super().__init__(path, reason, line=problem.line, column=problem.column)
 
 
@@ -99,21 +98,37 @@ class Card(NamedTuple):
     is_asked: bool = False  # whether an edit was decided on, be it made already
 
 
-def card_data(card: Card, found: Resolution | None) -> dict[str, object]:
-    task = card.task
-    return {
-        "id": task.id,
-        "title": task.title,
-        "status": task.status,
-        "priority": task.priority,
-        "standing": None if found is None else found.standing.value,
-        "reason": None if found is None else found.reason or None,
-        **{key: task.text(key) for key in ("assignee", "claimed_by", "review_owner")},
-        "tags": list(task.tags),
-        "depends_on": list(task.depends_on),
-        **{key: task.text(key) for key in _TIMES},
-        "file": card.path,
-    }
+class TaskLine(Shape, frozen=True, kw_only=True):
+    """A task; `standing` and `reason` tell whether an open one can be done, and why not."""
+
+    id: int
+    title: str
+    status: str
+    priority: str
+    standing: str | None
+    reason: str | None
+    assignee: str | None
+    claimed_by: str | None
+    review_owner: str | None
+    tags: tuple[str, ...]
+    depends_on: tuple[int, ...]
+    scheduled_for: str | None
+    cron_schedule: str | None
+    cron_last_run: str | None
+    timezone: str | None
+    file: str
+
+    @classmethod
+    def of(cls, card: Card, found: Resolution | None = None, **more: Any) -> Self:
+        task = card.task
+        facts: dict[str, Any] = {name: getattr(task, name) for name in _WRITTEN}
+        facts |= {name: task.text(name) for name in ("assignee", "claimed_by", "review_owner")}
+        standing = None if found is None else found.standing.value
+        reason = None if found is None else found.reason or None
+        return cls(**facts, **more, standing=standing, reason=reason, file=card.path)
+
+
+_WRITTEN: Final = tuple(each for each in Task._fields if each in TaskLine.__struct_fields__)
 
 
 class Cards(NamedTuple):
@@ -363,20 +378,20 @@ class CommittedBoard:
             except BoardMissingError:
                 return Cards((), (), frozenset())
 
-    async def told_to(self, name: str) -> list[BoardTask]:
+    async def told_to(self, name: str) -> list[TaskBrief]:
         """Return the tasks as a member is told of them; a board that cannot be read has none."""
         try:
             cards = await self.read()
         except (HoraeError, OSError):
             return []
-        found = [BoardTask(number, "", "archived") for number in sorted(cards.archived)]
+        found = [TaskBrief(number, "", "archived") for number in sorted(cards.archived)]
         for task in cards.tasks:
             assignee = task.text("assignee")
             other = "" if assignee is None or assignee == name else assignee
             what = (task.id, task.title, task.status, task.numbers("depends_on"))
             waits = (rules.moment(task.scheduled_for), rules.blocked_text(task) or "")
             done_at = rules.moment(task.text("completed"))
-            found.append(BoardTask(*what, *waits, task.text("claimed_by") or other, done_at))
+            found.append(TaskBrief(*what, *waits, task.text("claimed_by") or other, done_at))
         return found
 
     async def change(
@@ -545,5 +560,8 @@ def _make_directory(path: str) -> None:
             os.mkdir(path)
         except FileExistsError:
             return
+        except FileNotFoundError as error:
+            reason = "does not exist; create it, or correct board.dir in horae.toml"
+            raise PlanMissingError(os.path.dirname(path), reason) from error
         with _opened(os.path.dirname(path)) as above:
             os.fsync(above)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
     from horae.core.entry import Origin
-    from horae.core.ports import BoardTask
+    from horae.core.ports import TaskBrief
     from horae.org.plan import Plan
     from horae.org.timestamp import Timestamp
     from horae.sources.crew.lifecycle import State
@@ -102,7 +102,7 @@ class Handed:
 
 
 def survey(
-    plans: Iterable[tuple[str, Plan]], tasks: Iterable[BoardTask] = (), *, zone_name: str
+    plans: Iterable[tuple[str, Plan]], tasks: Iterable[TaskBrief] = (), *, zone_name: str
 ) -> Survey:
     """Return what is open: headlines with an open state, or a date and no state, and tasks."""
     done: dict[str, datetime | None] = {}
@@ -177,7 +177,9 @@ def is_idle(handed: Handed) -> bool:
 
 def prompt(handed: Handed, *, mode: str, state: State | None = None) -> str:
     head = [f"MODE: {mode}", *([f"LIFECYCLE: {state.name}"] if state is not None else ())]
-    head.append("Do one keeper run; the working directory is the tenant's repository.")
+    head.append(
+        "Do one piece of work; the working directory is the plan root, or your clone of it."
+    )
     parts = ["\n".join(head)]
     if state is not None and state.task:
         parts.append(state.task)

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from horae.cli.client import EngineUnreachableError, Far
-from horae.cli.options import place_options
+from horae.cli.options import flag, number_option, option, place_options
 from horae.cli.output import Form, Output, echo, form_options, print_rows
 from horae.cli.runs import RunScreen, raw_option
 from horae.cli.sources import Sources
-from horae.core.views import EntryNotFoundError
+from horae.client import Client, EngineUnreachableError
+from horae.core.views import EntryNotFoundError, ReceiptLine
 from horae.errors import Exit, HoraeError
 from horae.org.plan import Severity
 from horae.sources.crew import lifecycle as days
 from horae.timing.duration import DurationError, format_duration, parse_cadence
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from horae.cli.connection import Place
 
 _DAWN: Final = datetime(2000, 1, 1, tzinfo=UTC)  # any moment will do: only lengths are shown
 _LONGEST: Final = timedelta(days=31)
+_OUTCOMES_HELP: Final = (
+    "The outcomes of the ticks: done, no_work, failed, killed, separated by commas. "
+    "The last one repeats."
+)
 
 
 class NoTicksError(HoraeError, code="no_ticks", exit_code=Exit.CONFLICT):
@@ -38,8 +40,8 @@ class NoTicksError(HoraeError, code="no_ticks", exit_code=Exit.CONFLICT):
 
 @click.command()
 @click.argument("name", metavar="NAME")
-@click.option("--watch", is_flag=True, help="Show the output until the tick ends.")
-@click.option("--note", default="", metavar="TEXT", help="The reason, shown with the receipt.")
+@flag("--watch", "Show the output until the tick ends.")
+@option("--note TEXT", "The reason, shown with the receipt.", default="")
 @raw_option
 @place_options
 @form_options
@@ -61,16 +63,15 @@ def tick_now(name: str, place: Place, screen: RunScreen, *, note: str) -> int:
     if place.store is not None:
         refusal = EngineUnreachableError(str(place.directory), "no node is the leader now")
 
-    def by_engine(far: Far) -> Mapping[str, Any]:
-        told: Mapping[str, Any] = far.post("agents", name, "tick", body={"note": note})
-        return told
+    def by_engine(client: Client) -> ReceiptLine:
+        return client.tick(name, note=note)
 
     try:
         return screen.run(
             place, by_engine, lambda service: service.tick(name, note=note), refusal=refusal
         )
     except HoraeError as error:
-        if error.code != EntryNotFoundError.code:
+        if error.code != EntryNotFoundError.code or place.server is not None:
             raise
         from horae.cli.trigger_access import Everybody
 
@@ -82,27 +83,10 @@ def tick_now(name: str, place: Place, screen: RunScreen, *, note: str) -> int:
 @click.command()
 @click.argument("file", metavar="FILE|-")
 @click.argument("hits", metavar="[HITS]", required=False, type=click.IntRange(0, 999_999))
-@click.option(
-    "--next",
-    "count",
-    default=12,
-    show_default=True,
-    type=click.IntRange(1, 1000),
-    metavar="N",
-    help="How many ticks to show.",
-)
-@click.option(
-    "--outcomes",
-    metavar="LIST",
-    default="done",
-    show_default=True,
-    help="The outcomes of the ticks: done, no_work, failed, killed, separated by commas. "
-    "The last one repeats.",
-)
-@click.option("--from", "start", metavar="STATE", help="The current state; default: the start.")
-@click.option(
-    "--every", metavar="LENGTH", default="1h", show_default=True, help="The interval of the agent."
-)
+@number_option("--next", "count", default=12, most=1000, text="How many ticks to show.")
+@option("--outcomes LIST", _OUTCOMES_HELP, default="done", show_default=True)
+@option("--from STATE", "The current state; default: the start.", name="start")
+@option("--every LENGTH", "The interval of the agent.", default="1h", show_default=True)
 @form_options
 def lifecycle(
     file: str,

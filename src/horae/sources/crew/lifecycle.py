@@ -225,7 +225,7 @@ def parse_lifecycle(text: str, name: str = "-") -> ParsedLifecycle:
     if said is not None and said[2] not in named:
         line, column = line_and_column(text, said.start(2))
         message = f"#+START: {said[2][:60]} is not a state; the lifecycle starts at {start},"
-        message, fix = f"{message} the first", _meant(said[2], named)
+        message, fix = f"{message} the first state", _meant(said[2], named)
         found.append(Diagnostic(name, line, column, "start", Severity.ERROR, message, fix))
     elif said is not None:
         start = said[2]

@@ -11,7 +11,7 @@ from horae.core.entry import Entry
 from horae.core.explain import length_text
 from horae.core.receipt import ENDS, Filed
 from horae.errors import HoraeError
-from horae.files.read import read_plan
+from horae.files.read import PlanFileError, read_plan
 from horae.sources.crew.lifecycle import Lifecycle, parse_lifecycle
 from horae.sources.crew.rules import parse_crew
 from horae.sources.crew.tick import read_memory
@@ -59,34 +59,37 @@ async def crew(asked: PageRequest) -> Sheet:
     stands = await front.service.status(front.facts(), limit=40)
     agents = []
     for line in stands.agents:
-        found = await ledger.entry(line.entry.number)
+        found = await ledger.entry(line.entry)
         if found is None:
             continue
         page = await ledger.receipts(entry=found.number, statuses=ENDS, limit=24)
         ring, trouble = None, ""
         try:
-            day = await _day(ledger, found)
+            day = await _day(ledger, found, asked.context.root)
+        except PlanFileError as error:
+            day, trouble = None, str(error.below(asked.context.root or ""))
         except HoraeError as error:
             day, trouble = None, str(error)
         if day is not None:
-            here, hits = (line.place["state"], line.place["hits"]) if line.place else (None, 0)
+            at = line.lifecycle
+            here, hits = (at["state"], at["hits"]) if at else (None, 0)
             ring = draw(day, here=here, hits=hits)
         carry = read_memory(found.memory).carry
-        said = f"{line.name} ({line.entry.origin}) cannot run: "
+        said = f"{line.agent} ({line.origin}) cannot run: "
         odd = (each.removeprefix(said) for each in stands.problems if each.startswith(said))
         cannot = next(odd, "")
         agents.append(_AgentRow(line, ring, trouble, page.receipts[::-1], carry, cannot))
-    busy = any(each.line.is_running for each in agents)
+    busy = any(each.line.running for each in agents)
     return Sheet("crew.html", "Agents", "agents", {"agents": agents}, every=2 if busy else 15)
 
 
-async def _day(ledger: Ledger, found: Listed) -> Lifecycle | None:
+async def _day(ledger: Ledger, found: Listed, root: Path | None) -> Lifecycle | None:
     item = found.item
     text = await ledger.text(item.digest) if isinstance(item, Entry) else None
     members = () if text is None else parse_crew(text, item.origin.file).members
     if not members or members[0].lifecycle is None:
         return None
-    path = Path(item.origin.file).parent / members[0].lifecycle
+    path = (root or Path()) / Path(item.origin.file).parent / members[0].lifecycle
     plan = await asyncio.to_thread(read_plan, path)
     return parse_lifecycle(plan.text, str(path)).lifecycle
 

@@ -2,42 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
 from horae.core.scope import Scope
-from horae.web.router import NOTE, NotOfferedError, Operation, asks, does, limit
+from horae.core.views import AgentLine, ReceiptLine, Shape
+from horae.web.fields import Fields, Limit, Note
+from horae.web.front import Front, NotOfferedError
+from horae.web.router import Routes
 
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
-    from horae.web.answer import HasData
-    from horae.web.router import Front, RequestFields
+routes = Routes()
 
 
-async def agents(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:
+class AgentsQuery(Fields, frozen=True):
+    limit: Limit = 100
+
+
+class AgentPage(Shape, frozen=True):
+    agents: tuple[AgentLine, ...]
+
+
+@routes.get("/api/v1/agents", Scope.READ)
+async def agents(front: Front, query: AgentsQuery) -> AgentPage:
     """List the agents that tick: whether each is running, its next tick, its lifecycle state."""
-    stands = await front.service.status(front.facts(), limit=asked.limit(100))
-    return {"agents": [each.data() for each in stands.agents]}
+    return AgentPage(agents=(await front.service.status(front.facts(), limit=query.limit)).agents)
 
 
-async def agent(front: Front, request: Request, _: RequestFields) -> HasData:
+@routes.get("/api/v1/agents/{name}", Scope.READ)
+async def agent(front: Front, name: str) -> AgentLine:
     """Show one agent that ticks."""
-    name = request.path_params["name"]
     stands = await front.service.status(front.facts(), limit=1000)
     for each in stands.agents:
-        alias = each.entry.address.removeprefix("agent:")
-        if name in {each.name, str(each.entry.number), alias}:
+        if name in {each.agent, str(each.entry), each.address.removeprefix("agent:")}:
             return each
     raise NotOfferedError(f"agent {name[:100]!r} that ticks")
 
 
-async def tick(front: Front, request: Request, asked: RequestFields) -> HasData:
+class TickRequest(Fields, frozen=True):
+    note: Note = ""
+
+
+@routes.post("/api/v1/agents/{name}/tick", Scope.RUN)
+async def tick(front: Front, name: str, body: TickRequest) -> ReceiptLine:
     """Start a tick of an agent now."""
-    return await front.service.tick(request.path_params["name"], note=asked.text("note"))
-
-
-OPERATIONS: Final[tuple[Operation, ...]] = (
-    asks("/api/v1/agents", Scope.READ, agents, "agents:Agent[]", limit(100)),
-    asks("/api/v1/agents/{name}", Scope.READ, agent, "Agent"),
-    does("/api/v1/agents/{name}/tick", Scope.RUN, tick, "Receipt", NOTE),
-)
+    return await front.service.tick(name, note=body.note)

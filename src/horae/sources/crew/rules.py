@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from horae.core.entry import HOST_FIX, Wake, labels
+from horae.core.headline import is_entry
 from horae.org.check.finding import shown
 from horae.org.page import NAME_FIX, Heading, choices, headings, in_order
 from horae.org.plan import Diagnostic, Severity, is_id
@@ -21,9 +22,8 @@ INTERVAL: Final = timedelta(hours=1)  # of a member that names none
 SHORTEST: Final = timedelta(seconds=10)  # a rhythm faster than this is probably not meant
 STAGGER: Final = timedelta(seconds=30)  # between the first ticks of two members
 
-_KEYS: Final = (
-    "DEF", "LIFECYCLE", "INTERVAL", "TIMEOUT", "MODE", "CONTINUOUS", "BREATHER", "WAKE", "HOST",
-)  # fmt: skip
+_OWN_KEYS: Final = ("DEF", "LIFECYCLE", "INTERVAL", "MODE", "CONTINUOUS", "BREATHER", "WAKE")
+_KEYS: Final = (*_OWN_KEYS, "TIMEOUT", "HOST")  # entries of plans have these two as well
 _SWITCH: Final = {
     **dict.fromkeys(("1", "true", "t", "yes", "on"), True),
     **dict.fromkeys(("0", "false", "nil", "no", "off"), False),
@@ -65,6 +65,7 @@ class Idler(NamedTuple):
     name: str
     line: int
     reason: str
+    fix: str
 
 
 class Crew(NamedTuple):
@@ -86,6 +87,11 @@ def parse_crew(text: str, file: str = "-") -> Crew:
     members: dict[str, Member] = {}
     idlers = []
     for heading in page:
+        if "DEF" not in heading.props and is_entry(heading):
+            is_meant = not heading.props.keys().isdisjoint(_OWN_KEYS)
+            if is_meant or is_id(heading.name):
+                found.append(_not_a_member(heading, is_meant=is_meant))
+            continue
         is_text = heading.props.keys().isdisjoint(_KEYS)  # maybe a heading of the text around
         if is_text and not is_id(heading.name):
             continue
@@ -105,10 +111,21 @@ def parse_crew(text: str, file: str = "-") -> Crew:
         else:
             members[heading.name], odd = _member(heading)
             found += odd
+            if is_entry(heading):
+                message = "the heading is an agent and also an entry of the plan"
+                fix = "write the command in the definition, or give the entry its own heading"
+                found.append(heading.found("member-entry", Severity.WARNING, message, fix))
             continue
         found.append(heading.found(*error))
-        idlers.append(Idler(heading.name, heading.line, message))
+        idlers.append(Idler(heading.name, heading.line, message, error[3]))
     return Crew(tuple(members.values()), tuple(idlers), in_order(found))
+
+
+def _not_a_member(heading: Heading, *, is_meant: bool) -> Diagnostic:
+    severity = Severity.ERROR if is_meant else Severity.WARNING
+    message = "the heading has no :DEF:, so it is an entry of the plan and not an agent"
+    fix = "for an agent, name its definition file in :DEF:, and write the command in that file"
+    return heading.found("member-def", severity, message, fix)
 
 
 def last_run_file(name: str | None = None) -> str:

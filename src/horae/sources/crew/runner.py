@@ -13,7 +13,6 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
@@ -30,14 +29,15 @@ from horae.files.read import PlanFileError, digest_of, find_plans, head_of, read
 from horae.org.document import read
 from horae.sources.crew import briefing, diary, rules, tick
 from horae.sources.crew.lifecycle import Lifecycle, parse_lifecycle
-from horae.sources.crew.source import Roster
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import datetime, timedelta
+    from pathlib import Path
 
     from horae.core.agent import Agent
     from horae.org.plan import Plan
+    from horae.sources.crew.source import Roster
 
 log = logging.getLogger(__name__)
 
@@ -53,11 +53,11 @@ _LONGEST_NOTE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
+    roster: Roster
     mode: str = rules.TickMode.PLAN
     timeout: timedelta | None = None
     gitops: bool = False
     zone_name: str = "UTC"
-    manifest: Path = Path()  # relative paths of members begin beside it
     is_single: bool = False
     # Whether files of state stand beside the ledger. One that several machines share has none:
     # what another machine wrote there long ago would look like a person's edit.
@@ -72,7 +72,7 @@ class KeeperRunner:
     ledger: ports.Ledger
     clock: ports.Clock
     trees: Trees
-    tasks: Callable[[str], Awaitable[list[ports.BoardTask]]]  # as a member is told of them
+    tasks: Callable[[str], Awaitable[list[ports.TaskBrief]]]  # as a member is told of them
     term: int = 1
     is_gone: Callable[[str], bool] = lambda _: False  # whether a machine of a cluster is lost
 
@@ -207,7 +207,7 @@ class KeeperRunner:
 
         async def read(text: str) -> tuple[rules.Member, Agent, str | None]:
             member = _member(text)
-            agent = await asyncio.to_thread(Roster(self.keeping.manifest).agent, member)
+            agent = await asyncio.to_thread(self.keeping.roster.agent, member)
             return member, agent, await self.agents.why_unable(agent)
 
         found = await read(says)
@@ -257,11 +257,13 @@ class KeeperRunner:
     def _lifecycle(self, member: rules.Member) -> Lifecycle | None:
         if member.lifecycle is None:
             return None
-        path = Roster(self.keeping.manifest).beside(member.lifecycle)
+        roster = self.keeping.roster
+        path = roster.beside(member.lifecycle)
         try:
-            return parse_lifecycle(read_plan(path).text, str(path)).lifecycle
+            return parse_lifecycle(read_plan(path).text, roster.name(path)).lifecycle
         except PlanFileError as error:
-            raise ports.RunError(f"the lifecycle cannot be read: {error}") from None
+            why = error.below(roster.root)
+            raise ports.RunError(f"the lifecycle cannot be read: {why}") from None
 
     async def _told(
         self, member: rules.Member, memory: tick.AgentMemory, now: datetime
@@ -308,7 +310,7 @@ class KeeperRunner:
             try:
                 found = await Git(self.agents.place.root).log(since=since)
             except GitError as error:
-                log.warning("the briefing names no commits: %s", error)
+                log.warning("the summary of the rest lists no commits: %s", error)
                 found = []
             commits = [
                 each
@@ -345,7 +347,7 @@ class KeeperRunner:
             except EditConflictError:  # another rest of this minute
                 continue
             return f"wrote {each}; {made.words}" if made.words else f"wrote {each}"
-        raise ports.RunError(f"{_PAGES} pages of this minute already exist: {name}")
+        raise ports.RunError(f"{_PAGES} summaries of this minute already exist: {name}")
 
     def _note(self, job: ports.Job, story: _Tick) -> None:
         directory = self.agents.place.directory_of(job.run)
@@ -361,7 +363,7 @@ class KeeperRunner:
             await asyncio.to_thread(mirror, path, text)
 
     def _suffix(self, member: rules.Member) -> str | None:
-        is_keeper = member.definition == str(self.keeping.manifest)
+        is_keeper = member.definition == str(self.keeping.roster.manifest)
         return None if self.keeping.is_single and is_keeper else member.name
 
     def _state(self, name: str) -> Path:

@@ -6,12 +6,12 @@ The interval counts from the end of the last tick, so a restart does not begin i
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from horae.core.agent import Agent, AgentError, agent_name, check_agent, parse_agent
@@ -20,7 +20,7 @@ from horae.core.identity import Mark
 from horae.core.ports import RunError
 from horae.core.source import Scan, Scanned
 from horae.errors import HoraeError
-from horae.files.read import PlanFileError, PlanMissingError, StrPath, read_plan
+from horae.files.read import PlanFileError, PlanMissingError, StrPath, read_plan, short_name
 from horae.org.plan import Diagnostic, Severity
 from horae.sources.crew import rules
 from horae.sources.crew.lifecycle import check_gates, parse_lifecycle
@@ -29,7 +29,6 @@ from horae.timing.duration import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
-    from pathlib import Path
 
     from horae.core.receipt import Filed
 
@@ -77,9 +76,10 @@ class SingleKeeper:
 @dataclass(frozen=True, slots=True)
 class Roster:
     manifest: Path  # relative paths of members begin beside it
+    root: Path = Path()  # messages name files as they are from here
 
     def members(self) -> tuple[rules.Member, ...]:
-        return rules.parse_crew(read_plan(self.manifest).text, str(self.manifest)).members
+        return rules.parse_crew(read_plan(self.manifest).text, self.name(self.manifest)).members
 
     def agents(self) -> dict[str, Callable[[], Agent]]:
         return {each.name: partial(self.agent, each) for each in self.members()}
@@ -87,15 +87,20 @@ class Roster:
     def agent(self, member: rules.Member) -> Agent:
         path = self.beside(member.definition)
         try:
-            definition = parse_agent(read_plan(path).text, str(path))
-        except (PlanFileError, AgentError) as error:
+            definition = parse_agent(read_plan(path).text, self.name(path))
+        except AgentError as error:
             raise RunError(str(error)) from None
+        except PlanFileError as error:
+            raise RunError(str(error.below(self.root))) from None
         variables, timeout = definition.variables, member.timeout or definition.timeout
         definition = replace(definition, timeout=timeout)
-        return Agent(member.name, definition, Origin(str(path), 1), variables=variables)
+        return Agent(member.name, definition, Origin(self.name(path), 1), variables=variables)
 
     def beside(self, path: str) -> Path:
         return self.manifest.parent / path
+
+    def name(self, path: Path) -> str:
+        return short_name(path, self.root)
 
 
 class NoCrew:
@@ -115,16 +120,17 @@ class CrewSource:
     manifest: StrPath
     rhythm: CrewCadence
     _: KW_ONLY
+    root: Path | None = None  # of the plans
     data: Path | None = None
     keeper: SingleKeeper | None = None
     follow_up: Callable[[Filed], Awaitable[None]] | None = None
     inline: bool = False
     clock: Callable[[], datetime] | None = None
-    is_in_plan: bool = False  # whether the manifest stands beneath the plan root
     name: str = field(default="crew", init=False)
 
     def __post_init__(self) -> None:
-        self._manifest = os.fspath(self.manifest)
+        self._roster = Roster(Path(self.manifest), self.root or Path())
+        self._file = self._roster.name(self._roster.manifest)
         self._keeper_name = KEEPER  # as its file said when it could be read last
         # By address: how often it ticks, and when first.
         self._firsts: dict[str, tuple[timedelta, datetime]] = {}
@@ -141,20 +147,24 @@ class CrewSource:
         if self.keeper is not None:
             self._keeper_name = self.keeper.name() or self._keeper_name
             return Scan(tuple(self._members(self.keeper.manifest(self._keeper_name))))
-        is_bare = False if self.is_in_plan else None
+        roster = self._roster
+        is_in_plan = self.root is not None and roster.manifest.is_relative_to(self.root)
+        is_bare = False if is_in_plan else None
         try:
-            content = read_plan(self._manifest)
+            content = read_plan(roster.manifest)
         except PlanMissingError as error:
-            return Scan((), problems=(error,), is_bare=True if self.is_in_plan else None)
+            problems = (error.below(roster.root),)
+            return Scan((), problems=problems, is_bare=True if is_in_plan else None)
         except PlanFileError as error:
-            return Scan((), standing=("",), problems=(error,), is_bare=is_bare)
+            problems = (error.below(roster.root),)
+            return Scan((), standing=("",), problems=problems, is_bare=is_bare)
         entries = tuple(self._members(content.text))
         ticks = any(isinstance(each.item, Entry) for each in entries)
-        problems = () if ticks else (IdleCrewError(self._manifest),)
-        return Scan(entries, problems=problems, is_bare=is_bare)
+        idle = () if ticks else (IdleCrewError(self._file),)
+        return Scan(entries, problems=idle, is_bare=is_bare)
 
     def _members(self, text: str) -> Iterator[Scanned]:
-        crew, rhythm = rules.parse_crew(text, self._manifest), self.rhythm
+        crew, rhythm = rules.parse_crew(text, self._file), self.rhythm
         now = rhythm.started_at if self.clock is None else self.clock()
         before, self._firsts = self._firsts, {}  # a member that leaves and comes back is new
         index = 0  # of those that are new, or tick otherwise now
@@ -170,10 +180,10 @@ class CrewSource:
                 first, index = (base, now + max(left, least)), index + 1
             self._firsts[address] = first
             digest = sha256(member.text.encode("utf-8", "surrogatepass")).hexdigest()
-            timeout = member.timeout or rhythm.timeout
+            timeout = self._timeout(member)
             entry = Entry(
                 address,
-                Origin(self._manifest, member.line),
+                Origin(self._file, member.line),
                 member.name,
                 CadenceRule(*first),
                 work=Work.TICK,
@@ -185,8 +195,15 @@ class CrewSource:
             yield Scanned(mark, entry, member.text, member.broken)
         for idler in crew.idlers:
             mark = Mark(f"idler:{idler.name}:{idler.line}", idler.name, "", "")
-            origin = Origin(self._manifest, idler.line)
+            origin = Origin(self._file, idler.line)
             yield Scanned(mark, Unarmed(mark.address, origin, idler.name, idler.reason))
+
+    def _timeout(self, member: rules.Member) -> timedelta | None:
+        try:
+            own = self._roster.agent(member).definition.timeout
+        except RunError:  # it cannot run, which `status` says with the reason
+            own = member.timeout
+        return own or self.rhythm.timeout
 
     def _last_run_at(self, name: str) -> datetime | None:
         if self.data is None:

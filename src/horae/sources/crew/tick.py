@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.entry import key_time
 from horae.core.ports import read_json
-from horae.core.views import AgentState, PositionData
+from horae.core.views import AgentState, Position
 from horae.sources.crew import lifecycle as days
 from horae.sources.crew.rules import parse_seconds, position_file, ran_file, seconds_text
 from horae.timing.duration import format_duration
@@ -121,7 +121,7 @@ def _at(
 
 def agent_state(text: str) -> AgentState:
     memory = read_memory(text)
-    position: PositionData | None = None
+    position: Position | None = None
     if memory.position is not None and memory.kind:
         position = {
             "state": memory.position.state,

@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core import entry as core
@@ -222,7 +223,11 @@ def rule_of(headline: Headline, *, zone_name: str) -> Rule:
     if "AFTER" in props:
         return parse_after(props["AFTER"])
     if "SCHEDULE" in props:
-        return core.cron_rule(props["SCHEDULE"], zone_name=zone_name)
+        start = None
+        if "FROM" in props:
+            from_at = core.policy_of({"FROM": props["FROM"]}, zone_name=zone_name).from_at
+            start = from_at - timedelta(seconds=1) if from_at else None
+        return core.schedule_rule(props["SCHEDULE"], zone_name=zone_name, start=start)
     if planning and planning.scheduled and _RANGE.search(planning.scheduled.text):
         raise RangeError(planning.scheduled.text)
     stamp = _first_stamp(headline)

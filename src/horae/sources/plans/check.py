@@ -26,6 +26,7 @@ from horae.org.plan import Diagnostic, Headline, Plan, SectionPlace, Severity
 from horae.sources.plans.arming import rule_of, scan_plan
 from horae.timing.cron import Cron, CronError
 from horae.timing.duration import format_duration
+from horae.timing.phrases import PhraseError, compile_phrase, is_phrase
 from horae.timing.zone import ZoneError, zone
 
 FLOOR: Final = timedelta(minutes=1)
@@ -245,6 +246,13 @@ def _check_calls(workflow: CheckedWorkflow) -> Iterator[Diagnostic]:
 
 def _check_cron(workflow: CheckedWorkflow, text: str) -> Iterator[Diagnostic]:
     at, floor = workflow.value_at("SCHEDULE"), workflow.clock.floor
+    if is_phrase(text):
+        try:
+            compile_phrase(text)
+        except PhraseError as error:
+            place, width = at + error.column - 1, error.width
+            yield workflow.found(place, "phrase", Severity.ERROR, str(error), width=width)
+        return
     for part in text.split(";"):
         place = at + len(part) - len(part.lstrip())
         at += len(part) + 1

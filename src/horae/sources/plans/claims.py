@@ -10,10 +10,13 @@ from __future__ import annotations
 import os.path
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from horae.errors import Exit, HoraeError
 from horae.files.edit import edit, spliced
@@ -53,8 +56,12 @@ class ClaimBusyError(ClaimError, code="claim_busy", exit_code=Exit.TEMPORARY):
     """A claim that may succeed later."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+_KEYS: Final = {"name": "id", "is_changed": "changed", "is_pushed": "pushed"}
+
+
+class ClaimResult(Struct, frozen=True, rename=_KEYS):
+    """A headline after a claim or a release, as `--json` prints it."""
+
     file: str
     name: str
     title: str
@@ -64,7 +71,7 @@ class Claim:
     is_changed: bool = True  # else it was so already
     commit: str | None = None  # None where there is no git
     is_pushed: bool = False
-    note: str = ""
+    note: str | None = None
 
 
 # The second argument is what makes an edit of the file count: to "commit" it, or nothing.
@@ -98,13 +105,13 @@ class HeadlineClaim:
     def _busy(self, reason: str) -> ClaimBusyError:
         return ClaimBusyError(str(self.file), self.name, reason)
 
-    async def claim(self, ttl: timedelta | None = None) -> Claim:
+    async def claim(self, ttl: timedelta | None = None) -> ClaimResult:
         """Take the task, or raise an error that says who has it."""
         until = None if ttl is None else (self.now + ttl).replace(microsecond=0)
         message = f"Claim {self.name} for {self.agent}"
         return await self._change(partial(self._taken, until), message, "claimed")
 
-    async def release(self) -> Claim:
+    async def release(self) -> ClaimResult:
         message = f"Release {self.name} by {self.agent}"
         return await self._change(self._given_back, message, "released")
 
@@ -143,7 +150,7 @@ class HeadlineClaim:
         opened = [word for word in done.sequence_of(here.plan, DOING).open if word != DOING]
         return [*here.state_edits(opened[0] if opened else "TODO"), *edits]
 
-    async def _change(self, change: _Change, message: str, participle: str) -> Claim:
+    async def _change(self, change: _Change, message: str, participle: str) -> ClaimResult:
         """Change the task where the plan is kept: at the origin, in git, or in the file alone."""
         content = read_plan(self.file, limit=self.limit)  # it must be a plan
         top = repository_of(content.path)
@@ -170,14 +177,14 @@ class HeadlineClaim:
                 raise self._busy(f"not {participle}{why}")
             return made
 
-    def _edit(self, change: _Change) -> Claim:
+    def _edit(self, change: _Change) -> ClaimResult:
         content = read_plan(self.file, limit=self.limit)
         here = done.find(read(content.text), self.name, path=content.path)
         splices = here.splices(change(here, ""))
         edit(content.path, splices, expected=content.digest, limit=self.limit)
         return self._standing(spliced(content.data, splices), is_changed=bool(splices))
 
-    async def _at_origin(self, git: Git, change: _Change, message: str) -> Claim:
+    async def _at_origin(self, git: Git, change: _Change, message: str) -> ClaimResult:
         for _ in range(_ATTEMPTS):
             try:
                 tip = await git.fetch() or await git.head()
@@ -201,13 +208,14 @@ class HeadlineClaim:
                 if pushed.ending is not Pushed.PUSHED:
                     continue
             ended = await git.advance(made.commit or tip)
-            note = f"the working tree was not updated: {ended.words}" if ended.is_left_alone else ""
+            words = f"the working tree was not updated: {ended.words}"
+            note = words if ended.is_left_alone else None
             return replace(made, is_pushed=made.commit is not None, note=note)
         raise self._busy("other pushes came first each time; try again")
 
     async def _made(
         self, git: Git, change: _Change, message: str, *, onto: str, then: str
-    ) -> Claim:
+    ) -> ClaimResult:
         """Commit the change on top of another commit; without edits there is no commit."""
         path, absolute = str(self.file), os.path.abspath(self.file)
         data = await git.content(absolute, at=onto)
@@ -232,9 +240,9 @@ class HeadlineClaim:
         )
         return self._standing(data, is_changed=True, commit=commit)
 
-    def _standing(self, data: bytes, *, is_changed: bool, commit: str | None = None) -> Claim:
+    def _standing(self, data: bytes, *, is_changed: bool, commit: str | None = None) -> ClaimResult:
         plan = read(decoded(str(self.file), data))
         headline = done.find(plan, self.name, path=str(self.file)).headline
         agent, until = (headline.props.get(key) for key in ("AGENT", "CLAIMED-UNTIL"))
         what = (str(self.file), self.name, headline.title, headline.state, agent, _moment(until))
-        return Claim(*what, is_changed=is_changed, commit=commit)
+        return ClaimResult(*what, is_changed=is_changed, commit=commit)

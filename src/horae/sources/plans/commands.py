@@ -18,9 +18,9 @@ from horae.core.actor import acting
 from horae.core.clock import SystemClock
 from horae.errors import Exit
 from horae.files.git.repository import Git, edit_and_commit, repository_of
-from horae.sources.plans.claims import Claim, HeadlineClaim
+from horae.sources.plans.claims import ClaimResult, HeadlineClaim
 from horae.sources.plans.done import complete
-from horae.timing.duration import parse_duration
+from horae.timing.duration import DurationError, parse_duration
 
 _file = click.argument("file", metavar="FILE")
 _name = click.argument("name", metavar="ID")
@@ -43,9 +43,12 @@ def claim(file: str, name: str, *, agent: str, ttl: str | None, local: bool, out
     committed, and pushed if there is an origin. Exit code 6: the headline is claimed by another
     agent.
     """
-    length = None if ttl is None else parse_duration(ttl)
+    try:
+        length = None if ttl is None else parse_duration(ttl)
+    except DurationError as error:
+        raise click.UsageError(f"--ttl: {error}.") from None
     made = asyncio.run(_claim_of(file, name, agent, local=local).claim(length))
-    verb = f"claimed by {agent}" if made.is_changed else f"was claimed by {agent} already"
+    verb = f"claimed for {agent}" if made.is_changed else f"is already claimed by {agent}"
     return _answer(made, verb, output)
 
 
@@ -62,7 +65,7 @@ def release(file: str, name: str, *, agent: str, local: bool, output: Output) ->
     another agent.
     """
     made = asyncio.run(_claim_of(file, name, agent, local=local).release())
-    return _answer(made, "is free again" if made.is_changed else "was not claimed", output)
+    return _answer(made, "released" if made.is_changed else "not claimed", output)
 
 
 def _claim_of(file: str, name: str, agent: str, *, local: bool) -> HeadlineClaim:
@@ -75,7 +78,7 @@ def _claim_of(file: str, name: str, agent: str, *, local: bool) -> HeadlineClaim
     return HeadlineClaim(file, name, agent=agent, now=now, local=origins, limit=limit)
 
 
-def _answer(made: Claim, verb: str, output: Output) -> int:
+def _answer(made: ClaimResult, verb: str, output: Output) -> int:
     if made.is_changed:
         record_edits(plan_root((made.file,)), [(made.file, f"{made.title}: {verb}")])
     until = made.until and f"{made.until.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
@@ -83,17 +86,7 @@ def _answer(made: Claim, verb: str, output: Output) -> int:
     if made.commit is not None:
         where = "committed and pushed" if made.is_pushed else "committed"
         lines.append(f"{where} as {made.commit[:12]}")
-    data = {
-        "file": made.file,
-        "id": made.name,
-        **{key: getattr(made, key) for key in ("title", "state", "agent")},
-        "until": made.until and f"{made.until:%Y-%m-%dT%H:%M:%SZ}",
-        "changed": made.is_changed,
-        "commit": made.commit,
-        "pushed": made.is_pushed,
-        "note": made.note or None,
-    }
-    print_answer(output, data, "\n".join(filter(None, (*lines, made.note))))
+    print_answer(output, made, "\n".join(filter(None, (*lines, made.note))))
     return Exit.OK
 
 

@@ -24,7 +24,7 @@ LINES: Final = 2000  # of a plan on one page
 
 async def plans(asked: PageRequest) -> Sheet:
     """The plans that the engine keeps."""
-    files = sorted(await asked.house.plans())
+    files = sorted(await asked.context.plans())
     problems = [str(each) for some in asked.front.engine.problems.values() for each in some]
     values: dict[str, object] = {"files": files[:FILES], "more": len(files) - FILES}
     return Sheet("plans.html", "Plan", "plan", {**values, "problems": problems})
@@ -33,7 +33,7 @@ async def plans(asked: PageRequest) -> Sheet:
 async def plan(asked: PageRequest) -> Sheet:
     """A plan as it is written, with what each headline means and what is odd."""
     file, look = asked.path["file"], asked.look
-    text = await asked.house.plan(file)
+    text = await asked.context.plan(file)
     line = asked.number("line") or 1
     start = max(0, (line - 1) // LINES * LINES)
     here = range(start + 1, start + LINES + 1)

@@ -13,7 +13,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from horae.core.command import Call, call_in
+from horae.core.command import CommandCall, call_in
 from horae.core.ports import Ended, Given, Held, Job, Run, RunError, Unreleased
 from horae.process import run_settings
 from horae.process.processes import Processes, Spec, guessed_secrets
@@ -45,7 +45,7 @@ class CommandRunner:
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:  # noqa: ARG002
         return await self._processes.look_back(self._place.directory_of(run), run.number)
 
-    def _spec(self, job: Job, call: Call, given: Given) -> Spec:
+    def _spec(self, job: Job, call: CommandCall, given: Given) -> Spec:
         place = self._place
         timeout = job.filed.policy.timeout or place.timeout
         environment = {**self._environment, **given.variables}

@@ -20,14 +20,22 @@ from horae.cli.options import flag, option, text_or_file
 from horae.cli.output import Form, clean, echo, print_error, print_json, usual_form
 from horae.cli.run import run
 from horae.errors import Exit, HoraeError
-from horae.sources.triggers.kinds import KINDS, CronKind, DelayKind, TriggerError, kind_of
+from horae.sources.triggers.kinds import KINDS, CronKind, DelayKind, kind_of
 from horae.sources.triggers.rules import api_words, parse_json, validate_template
+from horae.sources.triggers.views import Page
 
 if TYPE_CHECKING:
-    from horae.cli.trigger_access import TriggerAccess
-    from horae.sources.triggers.apply import FileChange
-    from horae.sources.triggers.service import Triggers
+    from horae.cli.trigger_access import AnyTriggers, TriggerAccess
     from horae.sources.triggers.source import Folder
+    from horae.sources.triggers.views import (
+        AgentUsage,
+        Approval,
+        Dispatch,
+        FileChange,
+        SentMessage,
+        TriggerAgent,
+        TriggerLine,
+    )
 
 LONGEST: Final = 60  # characters of a template that are shown
 LOOK: Final = 0.1  # seconds between two looks at workflows that are not armed yet
@@ -73,14 +81,14 @@ class AgentCall(NamedTuple):
 
         return apply_path(self.access, path, **how)
 
-    def write(self, work: Callable[[Triggers], Awaitable[Any]], what: str = "") -> Any:
+    def write(self, work: Callable[[AnyTriggers], Awaitable[Any]], what: str = "") -> Any:
         """Carry out a change; an error says *what* could not be done, if it is named."""
 
-        async def named(triggers: Triggers) -> Any:
+        async def named(triggers: AnyTriggers) -> Any:
             try:
                 return await work(triggers)
             except HoraeError as error:
-                if not what:
+                if not what or isinstance(error, AgentCommandError):
                     raise
                 raise AgentCommandError(f"Failed to {what}: {api_words(error)}") from error
 
@@ -95,8 +103,8 @@ class AgentCall(NamedTuple):
         for line in lines:
             echo(clean(line).replace("\n", "\\n"))
 
-    def print_made(self, made: Mapping[str, Any], text: str, lines: Iterable[str]) -> None:
-        self.print(made, [text, "", *lines], made.get("notes", ()))
+    def print_made(self, made: TriggerLine | TriggerAgent, text: str, lines: Iterable[str]) -> None:
+        self.print(made, [text, "", *lines], made.notes or ())
 
 
 class AgentGroup(click.Group):
@@ -118,9 +126,11 @@ class AgentGroup(click.Group):
 @flag("--json", "Print JSON.", name="is_json")
 @option("--root DIR", "The plan root.", default=".")
 @option("--data DIR", "The data directory; default: .horae in the plan root.")
+@option("--token-file FILE", "Read the token for HORAE_SERVER from a file.",
+        type=click.Path(exists=True, dir_okay=False))  # fmt: skip
 @click.version_option(horae.__version__, prog_name="agent", message="%(prog)s %(version)s")
 @click.pass_context
-def agent(ctx: click.Context, *, is_json: bool, root: str, data: str | None) -> None:
+def agent(ctx: click.Context, /, *, is_json: bool, root: str, data: str | None, **_: Any) -> None:
     """Manage agents, and workflows that start them."""
     ctx.obj = AgentCall(is_json or usual_form() is not Form.TABLE, root, data)
 
@@ -155,69 +165,94 @@ def _of_one_agent(command: Callable[..., Any]) -> Callable[..., Any]:
 # Answers as lines of text
 
 
-def _dispatch_lines(dispatch: Mapping[str, Any]) -> list[str]:
-    names = {"ID": "id", "Workflow": "workflow", "Source ID": "source_id", "Status": "status"}
-    names |= {"Dispatched": "dispatched_at"}
-    names |= {"Completed": "completed_at"} if dispatch["completed_at"] else {}
-    names |= {"Reason": "reason"} if dispatch["status"] in {"skipped", "failed", "pending"} else {}
-    names |= {"Fire Times": "count"} if dispatch["count"] > 1 else {}
-    return [f"{label + ':':<14}{dispatch[name]}" for label, name in names.items()]
+def _lines(facts: Mapping[str, object]) -> list[str]:
+    return [f"{label}: {value}" for label, value in facts.items()]
 
 
-def _workflow_lines(workflow: Mapping[str, Any]) -> list[str]:
-    config, template = workflow["trigger_config"], workflow["prompt_template"]
-    shown = template if len(template) <= LONGEST else f"{template[: LONGEST - 3]}..."
-    facts = {
-        "ID": workflow["id"],
-        "Name": workflow["name"],
-        "Agent ID": workflow["agent_id"],
-        "Status": "enabled" if workflow["enabled"] else "disabled",
-        "Poll Interval": f"{workflow['poll_interval_secs']}s",
-        "Trigger Type": config["type"],
-        **kind_of(config).lines(),
-        "Prompt Template": shown.replace("\n", "\\n"),
-        "Created": _utc(workflow["created_at"]),
+def _dispatch_lines(dispatch: Dispatch | SentMessage, status: str = "") -> list[str]:
+    status = status or dispatch.status
+    facts: dict[str, object] = {
+        "ID": dispatch.id,
+        "Workflow": dispatch.workflow,
+        "Source ID": dispatch.source_id,
+        "Status": status,
+        "Dispatched": dispatch.dispatched_at,
     }
-    return [f"{name}: {value}" for name, value in facts.items()]
+    facts |= {"Completed": dispatch.completed_at} if dispatch.completed_at else {}
+    facts |= {"Reason": dispatch.reason} if status in {"skipped", "failed", "pending"} else {}
+    facts |= {"Fire Times": dispatch.count} if dispatch.count > 1 else {}
+    return [f"{label + ':':<14}{value}" for label, value in facts.items()]
 
 
-def _agent_lines(card: Mapping[str, Any]) -> list[str]:
-    config = card["config"]
-    facts = {label: card[label.lower()] for label in ("ID", "Name", "Status", "Activity")} | {
+def _workflow_lines(workflow: TriggerLine) -> list[str]:
+    config, template = workflow.trigger_config, workflow.prompt_template
+    shown = template if len(template) <= LONGEST else f"{template[: LONGEST - 3]}..."
+    return _lines(
+        {
+            "ID": workflow.id,
+            "Name": workflow.name,
+            "Agent ID": workflow.agent_id,
+            "Status": "enabled" if workflow.enabled else "disabled",
+            "Poll Interval": f"{workflow.poll_interval_secs}s",
+            "Trigger Type": config["type"],
+            **kind_of(config).lines(),
+            "Prompt Template": shown.replace("\n", "\\n"),
+            "Created": _utc(workflow.created_at),
+        }
+    )
+
+
+def _agent_lines(agent: TriggerAgent) -> list[str]:
+    config = agent.config
+    facts = {
+        "ID": agent.id,
+        "Name": agent.name,
+        "Status": agent.status,
+        "Activity": agent.activity,
         "Working Dir": config["working_dir"],
         "Command": " ".join(config.get("command", ())) or "that of the setting agent.command",
         "Model": config.get("model", ""),
         "Tool Policy": config["tool_policy"]["mode"],
-        "Created": _utc(card["created_at"]),
+        "Created": _utc(agent.created_at),
     }
-    return [f"{name}: {value}" for name, value in facts.items() if value]
+    return _lines({label: value for label, value in facts.items() if value})
 
 
-def _policy_lines(card: Mapping[str, Any]) -> list[str]:
-    policy = card["config"]["tool_policy"]
+def _policy_lines(agent: TriggerAgent) -> list[str]:
+    policy = agent.config["tool_policy"]
     return [f"Mode: {policy['mode']}", *(f"  - {each}" for each in policy.get("tools", ()))]
 
 
-def _approval_lines(approval: Mapping[str, Any]) -> list[str]:
-    names = {"ID": "receipt", "Workflow": "workflow", "Agent": "agent", "Source ID": "source_id"}
-    names |= {"Expires": "expires_at", "Prompt": "prompt"}
-    return [f"{label}: {approval[name]}" for label, name in names.items()]
+def _approval_lines(approval: Approval) -> list[str]:
+    return _lines(
+        {
+            "ID": approval.receipt,
+            "Workflow": approval.workflow,
+            "Agent": approval.agent,
+            "Source ID": approval.source_id,
+            "Expires": approval.expires_at,
+            "Prompt": approval.prompt,
+        }
+    )
 
 
-def _dir_lines(card: Mapping[str, Any]) -> Sequence[str]:
-    found: Sequence[str] = card["config"].get("additional_dirs", ["no additional directory"])
+def _dir_lines(agent: TriggerAgent) -> Sequence[str]:
+    found: Sequence[str] = agent.config.get("additional_dirs", ["no additional directory"])
     return found
 
 
-def _usage_lines(found: Mapping[str, Any]) -> list[str]:
-    lines = [f"Agent: {found['agent']}", f"ID: {found['agent_id']}"]
-    for title, used in (("Last run", found["current"]), ("Cumulative", found["cumulative"])):
-        counts = [
-            f"  {name.replace('_', ' ').title()}: {used[name]}"
-            for name in ("runs", "turns", "input_tokens", "output_tokens")
+def _usage_lines(found: AgentUsage) -> list[str]:
+    lines = _lines({"Agent": found.agent, "ID": found.agent_id})
+    for title, used in (("Last run", found.current), ("Cumulative", found.cumulative)):
+        lines += [
+            f"{title}:",
+            f"  Runs: {used.runs}",
+            f"  Turns: {used.turns}",
+            f"  Input Tokens: {used.input_tokens}",
+            f"  Output Tokens: {used.output_tokens}",
+            f"  Cost: ${used.total_cost_usd:.4f}",
+            f"  Duration: {used.duration_secs:.1f}s",
         ]
-        lines += [f"{title}:", *counts, f"  Cost: ${used['total_cost_usd']:.4f}"]
-        lines.append(f"  Duration: {used['duration_secs']:.1f}s")
     return lines
 
 
@@ -241,7 +276,7 @@ def _add(
     """Add a command; *work* gets the service and the arguments, *lines* and *data* the answer."""
 
     def command(call: AgentCall, **given: Any) -> None:
-        def called(triggers: Triggers) -> Awaitable[Any]:
+        def called(triggers: AnyTriggers) -> Awaitable[Any]:
             return work(triggers, **given)
 
         said = call.access.read(called) if is_read else call.write(called, what)
@@ -257,21 +292,21 @@ def _add_list(
     text: str,
     page: Callable[..., Any],
     title: str,
-    lines: Callable[[Mapping[str, Any]], list[str]],
+    lines: Callable[[Any], list[str]],
     *params: Callable[[Any], Any],
     total: str,
 ) -> None:
     """Add a command that lists all items of a page, block after block; as JSON it is an array."""
 
-    async def every(triggers: Triggers, **given: Any) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+    async def every(triggers: AnyTriggers, **given: Any) -> list[Any]:
+        found: list[Any] = []
         while True:
             part = await page(triggers, **given, limit=200, offset=len(found))
-            found += part["items"]
-            if not part["items"] or len(found) >= part["total"]:
+            found += part.items
+            if not part.items or len(found) >= part.total:
                 return found
 
-    def shown(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    def shown(found: Sequence[Any]) -> list[str]:
         if not found:
             return [f"No {title.lower()} found."]
         blocks = [line for each in found for line in (*lines(each), "-" * _RULE)]
@@ -280,19 +315,19 @@ def _add_list(
     _add(name, text, every, shown, *params, is_read=True)
 
 
-async def _change_dirs(triggers: Triggers, word: str, path: str, *more: str) -> dict[str, Any]:
-    dirs = (await triggers.agent(word))["config"].get("additional_dirs", [])
+async def _change_dirs(triggers: AnyTriggers, word: str, path: str, *more: str) -> TriggerAgent:
+    dirs = (await triggers.agent(word)).config.get("additional_dirs", [])
     dirs = [*(each for each in dirs if each != path), *more]
     return await triggers.update_agent(word, {"additional_dirs": dirs})
 
 
-async def _approvals(triggers: Triggers, **_: int) -> dict[str, Any]:
+async def _approvals(triggers: AnyTriggers, **_: int) -> Page[Approval]:
     found = await triggers.approvals()
-    return {"items": found, "total": len(found)}
+    return Page(items=tuple(found), total=len(found), limit=len(found), offset=0)
 
 
-def _policy_of(card: Mapping[str, Any]) -> object:
-    return card["config"]["tool_policy"]
+def _policy_of(agent: TriggerAgent) -> object:
+    return agent.config["tool_policy"]
 
 
 # fmt: off
@@ -303,7 +338,7 @@ _STATUS: Final = click.Choice(["pending", "running", "stopped", "failed"])
 _add("get-workflow", "Show a workflow.",
      lambda triggers, word: triggers.get(word), _workflow_lines, _ID, is_read=True)
 _add("delete-workflow", "Delete a workflow.", lambda triggers, word: triggers.delete(word),
-     lambda gone: [f"Workflow {gone['id']} deleted."], _ID)
+     lambda gone: [f"Workflow {gone.id} deleted."], _ID)
 _add("trigger-workflow", "Run a workflow now.",
      lambda triggers, word, **task: triggers.trigger_now(word, task),
      lambda made: ["Workflow triggered!", "", *_dispatch_lines(made)],
@@ -313,10 +348,10 @@ _add("get-agent", "Show an agent.",
      lambda triggers, word: triggers.agent(word), _agent_lines, _ID, is_read=True)
 _add("delete-agent", "Delete an agent that no workflow starts.",
      lambda triggers, word: triggers.delete_agent(word),
-     lambda gone: [f"Agent {gone['id']} deleted."], _ID)
+     lambda gone: [f"Agent {gone.id} deleted."], _ID)
 _add("set-model", "Set the model of an agent.",
      lambda triggers, word, model: triggers.update_agent(word, {"model": model}),
-     lambda made: [f"Model of {made['name']}: {made['config'].get('model', '')}"],
+     lambda made: [f"Model of {made.name}: {made.config.get('model', '')}"],
      _ID, click.argument("model"))
 _add("get-policy", "Show the tool policy of an agent.",
      lambda triggers, word: triggers.agent(word), _policy_lines, _ID, is_read=True, data=_policy_of)
@@ -335,10 +370,10 @@ _add("clear-context", "Clear the context of an agent.\n\n"
 _add("usage", "Show the usage of the last run and of all runs.",
      lambda triggers, who: triggers.usage(who), _usage_lines, _of_one_agent, is_read=True)
 _add("approve", "Approve a pending run.", lambda triggers, receipt: triggers.approve(receipt),
-     lambda said: [f"Approval {said['receipt']} approved."], _RECEIPT)
+     lambda said: [f"Approval {said.receipt} approved."], _RECEIPT)
 _add("deny", "Reject a pending run.",
      lambda triggers, receipt, reason: triggers.deny(receipt, reason=reason),
-     lambda said: [f"Approval {said['receipt']} denied."],
+     lambda said: [f"Approval {said.receipt} denied."],
      _RECEIPT, option("--reason", "The reason, shown with the receipt.", default=""))
 _add_list("list-workflows", "List the workflows, newest first.",
           lambda triggers, **part: triggers.page(**part),
@@ -405,10 +440,20 @@ def create_workflow(call: AgentCall, /, *, name: str, **given: Any) -> None:
             raise AgentCommandError(f"--{flag_name} is required for {kind_name} trigger")
     labels = [each.strip() for each in (given["labels"] or "").split(",") if each.strip()]
     said["trigger_config"] = kind.of_agent_options({**given, "labels": labels})
-    who = given["agent_id"] or _agent_called(call, given["agent_name"])
-    made = call.write(
-        lambda triggers: triggers.create({**said, "agent_id": who}), "create workflow"
-    )
+    who = {name: given[name] for name in ("agent_id", "agent_name")}
+
+    async def make(triggers: AnyTriggers) -> TriggerLine:
+        try:
+            return await triggers.create({**said, **who})
+        except HoraeError as error:
+            if who["agent_name"] is None or not str(error).endswith("Agent not found"):
+                raise
+            raise AgentCommandError(
+                f"Agent '{who['agent_name']}' not found. "
+                "Use 'agent orchestrator list-agents' to see available agents."
+            ) from None
+
+    made = call.write(make, "create workflow")
     call.print_made(made, "Workflow created successfully!", _workflow_lines(made))
 
 
@@ -420,19 +465,6 @@ def _said(given: Mapping[str, Any]) -> dict[str, Any]:
         "poll_interval_secs": given["poll_interval"],
         "tool_policy": parse_json(text, "--tool-policy") if text else None,
     }
-
-
-def _agent_called(call: AgentCall, name: str) -> str:
-    try:
-        found: str = call.access.read(lambda triggers: triggers.agent_named({"agent_name": name}))
-    except TriggerError as error:
-        if error.reason != "Agent not found":
-            raise
-        raise AgentCommandError(
-            f"Agent '{name}' not found. "
-            "Use 'agent orchestrator list-agents' to see available agents."
-        ) from None
-    return found
 
 
 @_command("update-workflow")
@@ -512,9 +544,10 @@ def create_agent(call: AgentCall, /, **given: Any) -> None:
         if "=" not in each:
             raise click.UsageError(f"--env {each!r} is not K=V.")
     limits = {key: given[key] for key in ("cpu_limit", "memory_limit_mb")}
+    here, is_there = given["working_dir"] or ".", call.access.place.server is not None
     policy = given["tool_policy"]
     said = given | {
-        "working_dir": os.path.realpath(given["working_dir"] or "."),
+        "working_dir": given["working_dir"] if is_there else os.path.realpath(here),
         "prompt": sys.stdin.read() if given["from_stdin"] else prompt,
         "env": dict(each.split("=", 1) for each in given["env"]),
         "resource_limits": {key: value for key, value in limits.items() if value is not None},
@@ -542,10 +575,9 @@ def send_message(call: AgentCall, name: str, message: str | None, *, from_stdin:
     """Run an agent once with a message as its prompt."""
     if (message is None) is not from_stdin:
         raise click.UsageError("give either MESSAGE or --stdin.")
-    content = sys.stdin.read() if from_stdin else message
+    content = message if message is not None else sys.stdin.read()
     sent = call.write(lambda triggers: triggers.send_message(name, content), "send message")
-    dispatch = {**sent, "status": sent["dispatch_status"]}
-    call.print(sent, ["Message sent.", "", *_dispatch_lines(dispatch)])
+    call.print(sent, ["Message sent.", "", *_dispatch_lines(sent, sent.dispatch_status)])
 
 
 # Runs
@@ -613,17 +645,20 @@ def apply(call: AgentCall, path: str, *, dry_run: bool, wait_timeout: int) -> in
     counts = f"0 room(s), {len(folder.agents)} agent(s),{'' if dry_run else ' and'}"
     done = f"{'Dry run passed:' if dry_run else 'Applied'} {counts}"
     lines = [*_change_lines(changes), f"{done} {len(folder.workflows)} workflow(s)"]
-    call.print({**said, "changes": [each.data() for each in changes]}, lines)
+    call.print({**said, "changes": changes}, lines)
     return Exit.OK
 
 
 def _all_armed(call: AgentCall, folder: Folder, patience: int) -> bool:
+    access = call.access
+    if access.place.server is not None:
+        access.place.server.rescan("trigger")  # which arms them
+        return True
     if not call.has_engine:
         return True
-    access = call.access
     names = [each.name for each in folder.workflows if each.is_enabled]
     gives_up_at = monotonic() + patience
-    while (unarmed := access.read(lambda triggers: triggers.unarmed(names))) is not None:
+    while (unarmed := access.read_ledger(lambda triggers: triggers.unarmed(names))) is not None:
         if monotonic() >= gives_up_at:
             waited = f"to be armed (waited {patience}s): {unarmed[1]}"
             echo(f"Error: Timeout waiting for workflow '{unarmed[0]}' {waited}", err=True)
@@ -640,7 +675,7 @@ def teardown(call: AgentCall, path: str, *, dry_run: bool) -> None:
     _, changes = call.apply(path, dry_run=dry_run, is_teardown=True)
     count = sum(each.verb == "delete" for each in changes)
     done = f"{'Would remove' if dry_run else 'Removed'} {count} of {len(changes)}"
-    call.print([each.data() for each in changes], [*_change_lines(changes), done])
+    call.print(changes, [*_change_lines(changes), done])
 
 
 def _change_lines(changes: Sequence[FileChange]) -> list[str]:

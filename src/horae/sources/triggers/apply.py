@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from msgspec import convert
+
 from horae.errors import HoraeError
 from horae.org.plan import Diagnostic, Severity
 from horae.sources.triggers import kinds
 from horae.sources.triggers.rules import AGENT_FIELDS, TriggerDefinition
 from horae.sources.triggers.service import TriggerConflictError, TriggerNotFoundError, Triggers
+from horae.sources.triggers.views import FieldChange, FileChange, FileNote
 
 if TYPE_CHECKING:
     from horae.core.command import Unready
@@ -29,29 +31,26 @@ class FilesError(HoraeError, code="agentd_files"):
 
 
 @dataclass(frozen=True, slots=True)
-class FileChange:
-    verb: str  # create, update, unchanged, disable, delete or skip
-    what: str  # agent or workflow
+class PlannedChange:
+    verb: str
+    what: str
     name: str
     place: str
-    diff: tuple[tuple[str, object, object], ...] = ()
+    diff: tuple[FieldChange, ...] = ()
     said: Mapping[str, Any] = field(default_factory=dict)  # what is asked for
     notes: tuple[Diagnostic, ...] = ()  # what keeps it from running, if something does
     left: str = ""  # why it is made disabled, though its file enables it
 
-    def data(self) -> dict[str, object]:
-        diff = [{"field": name, "old": old, "new": new} for name, old, new in self.diff]
-        about = {"verb": self.verb, "what": self.what, "name": self.name, "place": self.place}
-        return {**about, "diff": diff, "notes": [each.data() for each in self.notes]}
-
-    def diff_lines(self, arrow: str) -> list[str]:
-        """Return what changes as text, each value as JSON of at most 60 characters."""
-
-        def short(value: object) -> str:
-            text = json.dumps(value, ensure_ascii=False)
-            return text if len(text) <= 60 else f"{text[:57]}..."
-
-        return [f"{name}: {short(old)} {arrow} {short(new)}" for name, old, new in self.diff]
+    @property
+    def answer(self) -> FileChange:
+        return FileChange(
+            verb=self.verb,
+            what=self.what,
+            name=self.name,
+            place=self.place,
+            diff=self.diff,
+            notes=convert([each.data() for each in self.notes], tuple[FileNote, ...]),
+        )
 
 
 def error_lines(wrong: Iterable[Diagnostic]) -> list[str]:
@@ -60,7 +59,7 @@ def error_lines(wrong: Iterable[Diagnostic]) -> list[str]:
 
 async def judge_files(
     triggers: Triggers, files: Sequence[DefinitionFile]
-) -> tuple[list[FileChange], list[Diagnostic]]:
+) -> tuple[list[PlannedChange], list[Diagnostic]]:
     """Return what would change if files were applied, agents first, and what is wrong with them."""
     files = sorted(files, key=lambda each: each.what)
     first: dict[tuple[str, str], str] = {}
@@ -69,7 +68,7 @@ async def judge_files(
         for file in files
         if (place := first.setdefault((file.what, file.name), file.place)) != file.place
     ]
-    changes: list[FileChange] = []
+    changes: list[PlannedChange] = []
     coming: dict[str, AgentCard | None] = {
         each.name: None for each in files if each.what == "agent"
     }
@@ -95,7 +94,26 @@ async def judge_files(
     return changes, wrong
 
 
-async def apply_changes(triggers: Triggers, changes: Sequence[FileChange]) -> None:
+async def apply_files(
+    triggers: Triggers,
+    files: Sequence[DefinitionFile],
+    *,
+    dry_run: bool = False,
+    teardown: bool = False,
+) -> list[FileChange]:
+    """Create and update what files define, or remove it, if all of them can be used."""
+    if teardown:
+        changes = await plan_teardown(triggers, files)
+    else:
+        changes, wrong = await judge_files(triggers, files)
+        if wrong:
+            raise FilesError(error_lines(wrong))
+    if not dry_run:
+        await apply_changes(triggers, changes)
+    return [each.answer for each in changes]
+
+
+async def apply_changes(triggers: Triggers, changes: Sequence[PlannedChange]) -> None:
     for change in changes:
         file, is_agent = change.place.rpartition(":")[0], change.what == "agent"
         update = triggers.update_agent if is_agent else triggers.update
@@ -105,7 +123,7 @@ async def apply_changes(triggers: Triggers, changes: Sequence[FileChange]) -> No
                     create = triggers.create_agent if is_agent else triggers.create
                     await create(change.said, file=file)
                 except HoraeError as error:
-                    if error.code != TriggerConflictError.code:  # also of an engine that is asked
+                    if not isinstance(error, TriggerConflictError):
                         raise
                     # The engine has read the same file meanwhile.
                     await update(change.name, change.said, file=file)
@@ -115,10 +133,12 @@ async def apply_changes(triggers: Triggers, changes: Sequence[FileChange]) -> No
                 await (triggers.delete_agent if is_agent else triggers.delete)(change.name)
 
 
-def disabled_if_fired(changes: Sequence[FileChange], *, fresh_at: datetime) -> list[FileChange]:
+def disabled_if_fired(
+    changes: Sequence[PlannedChange], *, fresh_at: datetime
+) -> list[PlannedChange]:
     """Return changes that enable nothing that may have fired before the ledger was created."""
 
-    def left(change: FileChange) -> FileChange:
+    def left(change: PlannedChange) -> PlannedChange:
         is_new = (change.verb, change.what) == ("create", "workflow") and change.said["enabled"]
         why = kinds.kind_of(change.said["trigger_config"]).fired_before(fresh_at) if is_new else ""
         return replace(change, said={**change.said, "enabled": False}, left=why) if why else change
@@ -126,7 +146,7 @@ def disabled_if_fired(changes: Sequence[FileChange], *, fresh_at: datetime) -> l
     return [*map(left, changes)]
 
 
-async def plan_teardown(triggers: Triggers, files: Sequence[DefinitionFile]) -> list[FileChange]:
+async def plan_teardown(triggers: Triggers, files: Sequence[DefinitionFile]) -> list[PlannedChange]:
     changes = []
     for file in sorted(files, key=lambda each: each.what == "agent"):
         try:
@@ -134,13 +154,13 @@ async def plan_teardown(triggers: Triggers, files: Sequence[DefinitionFile]) -> 
             verb = "delete"
         except TriggerNotFoundError:
             verb = "skip"
-        changes.append(FileChange(verb, file.what, file.name, file.place))
+        changes.append(PlannedChange(verb, file.what, file.name, file.place))
     return changes
 
 
 async def plan_removed(
     store: TriggerStore, names: Mapping[str, str | None], folder: str
-) -> list[FileChange]:
+) -> list[PlannedChange]:
     """Return the changes that disable workflows of a folder that no file in *names* holds."""
     return [
         _disabled(each.name, f"{each.file}:1", is_wanted=None)
@@ -151,20 +171,21 @@ async def plan_removed(
     ]
 
 
-def _disabled(name: str, place: str, *, is_wanted: bool | None) -> FileChange:
+def _disabled(name: str, place: str, *, is_wanted: bool | None) -> PlannedChange:
     """Return the change that disables a workflow; *is_wanted* is what its file says, if any."""
     said = {"enabled": False, "wanted": is_wanted}
-    return FileChange("disable", "workflow", name, place, (("enabled", True, False),), said)
+    diff = FieldChange(field="enabled", old=True, new=False)
+    return PlannedChange("disable", "workflow", name, place, (diff,), said)
 
 
-async def _agent_change(triggers: Triggers, file: DefinitionFile, card: AgentCard) -> FileChange:
+async def _agent_change(triggers: Triggers, file: DefinitionFile, card: AgentCard) -> PlannedChange:
     why = triggers.why_unready(card) if card.is_enabled else None
     about, notes = (file.what, file.name, file.place), _notes(file, "command", why)
     said = dict(file.said)
     try:
         was = await triggers.card(file.name)
     except TriggerNotFoundError:
-        return FileChange("create", *about, said=said, notes=notes)
+        return PlannedChange("create", *about, said=said, notes=notes)
     card = await triggers.with_kept_env(card, was)
     old = {**was.config, "enabled": was.is_enabled}
     new = {**card.config, "enabled": card.is_enabled}
@@ -172,12 +193,12 @@ async def _agent_change(triggers: Triggers, file: DefinitionFile, card: AgentCar
     said |= {"env": card.config["env"]} if "env" in card.config else {}
     # What a file no longer says is no longer so.
     said |= {name: AGENT_FIELDS[name]() for name in old.keys() - new.keys()}
-    return FileChange("update" if diff else "unchanged", *about, diff, said, notes)
+    return PlannedChange("update" if diff else "unchanged", *about, diff, said, notes)
 
 
 async def _workflow_change(
     triggers: Triggers, file: DefinitionFile, coming: Mapping[str, AgentCard | None]
-) -> FileChange:
+) -> PlannedChange:
     """Return the change of a workflow; its agent may be one that is *coming* with it."""
     said = dict(file.said)
     try:
@@ -200,7 +221,7 @@ async def _workflow_change(
     try:
         was = (await triggers.find(file.name)).definition
     except TriggerNotFoundError:
-        return FileChange("create", *about, said=said, notes=notes)
+        return PlannedChange("create", *about, said=said, notes=notes)
     was.kind.check_change(was.name, made.config)
     is_again = made.kind.is_one_shot and made.config != was.config
     if was.is_wanted == made.is_wanted and not is_again:
@@ -212,7 +233,7 @@ async def _workflow_change(
     # What a file no longer says is no longer so.
     said |= dict.fromkeys(was.options.keys() - made.options.keys(), "")
     is_same = not diff and (was.file, was.is_wanted) == (file.file, made.is_wanted)
-    return FileChange("unchanged" if is_same else "update", *about, diff, said, notes)
+    return PlannedChange("unchanged" if is_same else "update", *about, diff, said, notes)
 
 
 def _fields(definition: TriggerDefinition) -> dict[str, object]:
@@ -227,9 +248,7 @@ def _fields(definition: TriggerDefinition) -> dict[str, object]:
     }
 
 
-def _diff(
-    old: Mapping[str, object], new: Mapping[str, object]
-) -> tuple[tuple[str, object, object], ...]:
+def _diff(old: Mapping[str, object], new: Mapping[str, object]) -> tuple[FieldChange, ...]:
     def safe(name: str, value: object) -> object:
         match name, value:
             case "source", dict():
@@ -239,7 +258,7 @@ def _diff(
         return value
 
     return tuple(
-        (name, safe(name, old.get(name)), safe(name, new.get(name)))
+        FieldChange(field=name, old=safe(name, old.get(name)), new=safe(name, new.get(name)))
         for name in dict.fromkeys([*old, *new])
         if old.get(name) != new.get(name)
     )

@@ -11,22 +11,32 @@ from secrets import token_bytes
 from typing import Any, Final, NamedTuple
 
 import click
+from msgspec import to_builtins
 
+from horae.cli.connection import read_any
 from horae.cli.group import SharedGroup
-from horae.cli.options import data_option, flag, option, root_option, text_or_file
+from horae.cli.options import data_option, flag, option, root_of_data_option, text_or_file
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_rows, print_table
-from horae.cli.trigger_access import TriggerAccess
+from horae.cli.trigger_access import AnyTriggers, TriggerAccess
+from horae.client import EngineError
 from horae.config import known_names, load
 from horae.core.actor import actor_words
-from horae.core.entry import PROPERTIES
+from horae.core.entry import PROPERTIES, phrase_cron
 from horae.core.receipt import ReasonCode, Status
 from horae.core.text import instant_text
 from horae.errors import Exit, HoraeError
 from horae.sources.triggers import apply as files
 from horae.sources.triggers.kinds import KINDS, TriggerError, kind_of
-from horae.sources.triggers.rules import OPTIONS, DispatchStatus, parse_json
-from horae.sources.triggers.service import TriggerConflictError, TriggerNotFoundError, Triggers
+from horae.sources.triggers.rules import OPTIONS, parse_json
+from horae.sources.triggers.service import TriggerConflictError, TriggerNotFoundError
 from horae.sources.triggers.source import FOLDER, Folder, read_folder, unread_hint
+from horae.sources.triggers.views import (
+    Approval,
+    Dispatch,
+    DispatchStatus,
+    FileChange,
+    TriggerLine,
+)
 from horae.sources.triggers.webhook import STANDARD_PREFIX, Scheme
 
 _EVENTS: Final = "session_start, session_end or context_clear"
@@ -44,14 +54,16 @@ class TriggerCall(NamedTuple):
     def access(self) -> TriggerAccess:
         return TriggerAccess(root=self.root, data=self.data)
 
-    def print(self, data: Mapping[str, Any], text: str, *, secret: str = "") -> None:
+    def print(self, said: TriggerLine | Dispatch | Approval, text: str, secret: str = "") -> None:
         """Print one answer, and a secret that was just made; it is never shown again."""
-        for note in data.get("notes", ()):
-            echo(f"horae: {note}", err=True)
-        if secret:
-            address = f"/webhooks/{data['name']} on the address of the setting `listen`"
-            text = f"{text}\nsecret (shown only once): {secret}\naddress: {address}"
-            data = {**data, "secret": secret}
+        data: object = said
+        if isinstance(said, TriggerLine):
+            for note in said.notes or ():
+                echo(f"horae: {note}", err=True)
+            if secret:
+                address = f"/webhooks/{said.name} on the address of the setting `listen`"
+                text = f"{text}\nsecret (shown only once): {secret}\naddress: {address}"
+                data = {**to_builtins(said), "secret": secret}
         print_answer(self.output, data, text)
 
     def print_many(
@@ -63,7 +75,7 @@ class TriggerCall(NamedTuple):
 def _call(command: Callable[..., None]) -> Callable[..., int]:
     """Give a command the options of place and form, as its first argument."""
 
-    @root_option
+    @root_of_data_option
     @data_option
     @form_options
     @wraps(command)
@@ -91,6 +103,7 @@ def definition_options(command: Callable[..., Any], *, is_new: bool) -> Callable
     options = [
         option("--agent NAME", f"{agent} (required)." if is_new else f"{agent}."),
         option("--cron EXPR", "Run by this cron expression, in UTC or --tz."),
+        option("--when PHRASE", "Run by a schedule in words ('weekdays at 9'), stored as cron."),
         option("--at T", "Run once, such as 2026-04-01T09:00:00Z; a time in the past runs at once.",
                name="run_at"),
         option("--webhook [SECRET]", "Run for each message signed with SECRET; default: a new one.",
@@ -137,19 +150,19 @@ def add(call: TriggerCall, /, name: str, *, disabled: bool, **given: Any) -> Non
     said = {"name": name, "enabled": not disabled, **definition_of(given)}
     if "trigger_config" not in said:
         raise click.UsageError(
-            "name what starts the trigger: --cron, --at, --webhook, --issues, --pulls, --after, "
-            "--on or --manual."
+            "name what starts the trigger: --cron, --when, --at, --webhook, --issues, --pulls, "
+            "--after, --on or --manual."
         )
     for needed, options in (("prompt_template", "--prompt or --prompt-file"), ("agent", "--agent")):
         if needed not in said:
             raise click.UsageError(f"missing option: {options}.")
 
-    async def make(triggers: Triggers) -> dict[str, Any]:
+    async def make(triggers: AnyTriggers) -> TriggerLine:
         with _naming(said["agent"]):
             return await triggers.create(await _with_source(triggers, said))
 
     made = call.access.write(make)
-    call.print(made, f"{made['name']} is created: {made['id']}", secret=secret)
+    call.print(made, f"trigger {made.name} is created: {made.id}", secret=secret)
 
 
 @trigger.command("list")
@@ -157,16 +170,15 @@ def add(call: TriggerCall, /, name: str, *, disabled: bool, **given: Any) -> Non
 @_call
 def list_(call: TriggerCall, /, *, limit: int, offset: int) -> None:
     """List the triggers, newest first."""
-    page, conditions = call.access.read(
-        lambda triggers: _described(triggers, triggers.page(limit=limit, offset=offset))
-    )
+    page = call.access.read(lambda triggers: triggers.page(limit=limit, offset=offset))
+    conditions = call.access.read(lambda triggers: _conditions(triggers, page.items))
     rows = [
-        (each["name"], _state(each), each["agent"], when, each["id"])
-        for each, when in zip(page["items"], conditions, strict=True)
+        (each.name, _state(each), each.agent, when, each.id)
+        for each, when in zip(page.items, conditions, strict=True)
     ]
     empty = f"no triggers{'' if rows else unread_hint(call.root)}"
-    call.print_many(page["items"], "name state agent when id", rows, empty=empty)
-    left = page["total"] - offset - len(rows)
+    call.print_many(page.items, "name state agent when id", rows, empty=empty)
+    left = page.total - offset - len(rows)
     if left > 0 and call.output.form is Form.TABLE:
         echo(f"there are {left} more: --offset {offset + len(rows)}")
 
@@ -176,14 +188,15 @@ def list_(call: TriggerCall, /, *, limit: int, offset: int) -> None:
 @_call
 def show(call: TriggerCall, /, name: str) -> None:
     """Show a trigger, by its name or its id."""
-    found, [condition] = call.access.read(lambda triggers: _described(triggers, triggers.get(name)))
+    found = call.access.read(lambda triggers: triggers.get(name))
+    [condition] = call.access.read(lambda triggers: _conditions(triggers, [found]))
     lines = [
-        f"{found['name']}  {found['id']}",
-        f"{_state(found)}, starts {found['agent']}, waits for {condition}",
-        f"created {found['created_at']}, changed {found['updated_at']}",
-        *([f"from {found['file']}"] if found["file"] else []),
+        f"{found.name}  {found.id}",
+        f"{_state(found)}, starts {found.agent}, waits for {condition}",
+        f"created {found.created_at}, changed {found.updated_at}",
+        *([f"from {found.file}"] if found.file else []),
         "",
-        found["prompt_template"],
+        found.prompt_template,
     ]
     call.print(found, "\n".join(lines))
 
@@ -198,30 +211,31 @@ def edit(call: TriggerCall, /, name: str, *, other: str | None, **given: Any) ->
 
     Fields that are not named are kept; the change takes effect at once.
     """
+    if other is None and all(each in {None, (), False} for each in given.values()):
+        raise click.UsageError("name at least one field to change, such as --cron or --prompt.")
     secret = _fill_secret(given)
     zone = given["tz"]
 
-    async def change(triggers: Triggers) -> dict[str, Any]:
-        await _refuse_of_file(triggers, name, call.root)
+    async def change(triggers: AnyTriggers) -> TriggerLine:
+        await _refuse_of_file(triggers, name, call)
         said = {"name": other, **definition_of({**given, "tz": None})}
         if zone is not None:
-            config = said.get("trigger_config") or (await triggers.get(name))["trigger_config"]
+            config = said.get("trigger_config") or (await triggers.get(name)).trigger_config
             said["trigger_config"] = {**config, "timezone": zone}
         with _naming(given["agent"]):
             return await triggers.update(name, await _with_source(triggers, said))
 
     made = call.access.write(change)
-    is_named = other is not None or any(each not in {None, ()} for each in given.values())
-    text = "is changed" if is_named else "is unchanged; name a field to change, such as --cron"
-    call.print(made, f"{made['name']} {text}", secret=secret)
+    call.print(made, f"trigger {made.name} is changed", secret=secret)
 
 
-async def _refuse_of_file(triggers: Triggers, name: str, root: str) -> None:
+async def _refuse_of_file(triggers: AnyTriggers, name: str, call: TriggerCall) -> None:
     """Raise TriggerConflictError for a trigger that an engine would restore from its file."""
     found = await triggers.get(name)
-    file = found["file"] or ""
-    if file.startswith(f"{FOLDER}/") and os.path.exists(os.path.join(root, file)):
-        reason = f"{found['name']} is defined in {file}; change or delete that file"
+    file, is_here = found.file or "", call.access.place.server is None
+    is_ours = is_here and file.startswith(f"{FOLDER}/")
+    if is_ours and os.path.exists(os.path.join(call.root, file)):
+        reason = f"{found.name} is defined in {file}; change or delete that file"
         raise TriggerConflictError(reason)
 
 
@@ -240,13 +254,15 @@ def rotate(call: TriggerCall, /, name: str, *, secret: str | None, is_end: bool)
     made_now = "" if is_end or secret is not None else new_secret()
     chosen = None if is_end else secret or made_now
 
-    async def change(triggers: Triggers) -> dict[str, Any]:
-        await _refuse_of_file(triggers, name, call.root)
+    async def change(triggers: AnyTriggers) -> TriggerLine:
+        await _refuse_of_file(triggers, name, call)
         return await triggers.rotate(name, chosen)
 
     made = call.access.write(change)
-    text = f"{made['name']} accepts two secrets until `horae trigger rotate {made['name']} --end`"
-    text = f"{made['name']} accepts one secret" if is_end else text
+    text = f"trigger {made.name} accepts one secret"
+    if not is_end:
+        end = f"`horae trigger rotate {made.name} --end`"
+        text = f"trigger {made.name} accepts two secrets until {end}"
     call.print(made, text, secret=made_now)
 
 
@@ -256,16 +272,16 @@ def rotate(call: TriggerCall, /, name: str, *, secret: str | None, is_end: bool)
 def remove(call: TriggerCall, /, name: str) -> None:
     """Remove a trigger.
 
-    Its receipts stay in the ledger. A trigger that a file in .agentd defines is refused: delete
-    the file, which disables the trigger, then remove it.
+    Its receipts stay in the ledger. A trigger that a file in .agentd defines is not removed (exit
+    code 6): delete the file, which disables the trigger, then remove it.
     """
 
-    async def change(triggers: Triggers) -> dict[str, Any]:
-        await _refuse_of_file(triggers, name, call.root)
+    async def change(triggers: AnyTriggers) -> TriggerLine:
+        await _refuse_of_file(triggers, name, call)
         return await triggers.delete(name)
 
     done = call.access.write(change)
-    call.print(done, f"{done['name']} is removed")
+    call.print(done, f"trigger {done.name} is removed")
 
 
 def _add_switch(name: str, text: str, *, to: bool) -> None:
@@ -273,12 +289,13 @@ def _add_switch(name: str, text: str, *, to: bool) -> None:
     @click.argument("name")
     @_call
     def called(call: TriggerCall, /, name: str) -> None:
-        async def change(triggers: Triggers) -> tuple[bool, dict[str, Any]]:
-            was = (await triggers.get(name))["enabled"]
+        async def change(triggers: AnyTriggers) -> tuple[bool, TriggerLine]:
+            was = (await triggers.get(name)).enabled
             return was, await triggers.update(name, {"enabled": to})
 
         was, done = call.access.write(change)
-        call.print(done, f"{done['name']} {'was already' if was is to else 'is'} {_state(done)}")
+        is_now = "was already" if was is to else "is"
+        call.print(done, f"trigger {done.name} {is_now} {_state(done)}")
 
 
 # fmt: off
@@ -291,15 +308,15 @@ _add_switch("disable", "Disable a trigger and skip its waiting runs.", to=False)
 def _changes(
     name: str,
     text: str,
-    work: Callable[..., Awaitable[dict[str, Any]]],
+    work: Callable[..., Awaitable[Approval]],
     said: str,
     *params: Callable[[Any], Any],
 ) -> click.Command:
-    """Return a command that is one call of the service; *said* gets its answer and arguments."""
+    """Return a command that is one call of the service; *said* gets its answer."""
 
     def called(call: TriggerCall, /, **given: Any) -> None:
         done = call.access.write(lambda triggers: work(triggers, **given))
-        call.print(done, said.format(**{**given, **done}))
+        call.print(done, said.format(done))
 
     command = _call(called)
     for param in reversed(params):
@@ -313,12 +330,12 @@ approve = _changes(
     "approve", "Approve a run that waits for approval.\n\n"
     "RECEIPT is its number in `horae approval list`.",
     lambda triggers, receipt: triggers.approve(receipt),
-    "{workflow}: receipt {receipt} may start", _RECEIPT)
+    "{0.workflow}: receipt {0.receipt} may start", _RECEIPT)
 deny = _changes(
     "deny", "Reject a run that waits for approval.\n\n"
     "RECEIPT is its number in `horae approval list`; the run never starts.",
     lambda triggers, receipt, reason: triggers.deny(receipt, reason=reason),
-    "{workflow}: the run (receipt {receipt}) is rejected",
+    "{0.workflow}: the run (receipt {0.receipt}) is rejected",
     _RECEIPT, option("--reason TEXT", "The reason, shown with the receipt.", default=""))
 # fmt: on
 
@@ -331,18 +348,12 @@ deny = _changes(
 @_call
 def run_(call: TriggerCall, /, name: str, *, key: str | None, **task: str) -> None:
     """Run the agent of a trigger now."""
-
-    async def requested(triggers: Triggers) -> tuple[dict[str, Any], str]:
-        made = await triggers.trigger_now(name, task, key=key)
-        filed = await triggers.ledger.receipt(made["receipt"])
-        now = "" if filed is None else filed.status
-        # The engine may have started the run since it answered.
-        if made["status"] == DispatchStatus.PENDING and now != Status.HELD:
-            now = Status.WAITING
-        return made, now
-
-    made, status = call.access.write(requested)
-    text = f"{made['workflow']}: receipt {made['receipt']}, {status} ({made['reason']})"
+    made = call.access.write(lambda triggers: triggers.trigger_now(name, task, key=key))
+    status = read_any(call.access.place, lambda service: service.receipt(made.receipt)).status
+    # The engine may have started the run since it answered.
+    if made.status == DispatchStatus.PENDING and status != Status.HELD:
+        status = Status.WAITING
+    text = f"{made.workflow}: receipt {made.receipt}, {status} ({made.reason})"
     call.print(made, text)
 
 
@@ -357,16 +368,16 @@ def history(call: TriggerCall, /, name: str, **part: int) -> None:
     shows the status in the ledger.
     """
 
-    def reason(dispatch: Mapping[str, Any]) -> str:
-        by = dispatch["approved_by"]
-        if not by or dispatch["reason_code"] == ReasonCode.APPROVED:  # the reason names the user
-            return str(dispatch["reason"])
+    def reason(dispatch: Dispatch) -> str:
+        by = dispatch.approved_by
+        if not by or dispatch.reason_code == ReasonCode.APPROVED:  # the reason names the user
+            return dispatch.reason
         approved = f"approved by {actor_words(by) if ':' in by else by}"  # once it was a bare name
-        return "; ".join(filter(None, (dispatch["reason"], approved)))
+        return "; ".join(filter(None, (dispatch.reason, approved)))
 
-    items = call.access.read(lambda triggers: triggers.history(name, **part))["items"]
+    items = call.access.read(lambda triggers: triggers.history(name, **part)).items
     rows = [
-        (str(each["receipt"]), each["planned_at"], each["source_id"], each["status"], reason(each))
+        (str(each.receipt), each.planned_at, each.source_id, each.status, reason(each))
         for each in items
     ]
     call.print_many(items, "receipt scheduled key status reason", rows, empty="no receipts")
@@ -382,14 +393,15 @@ def _add_files(name: str, text: str, dry_help: str, *, is_teardown: bool = False
 
         def table() -> None:
             for change in changes:
-                echo(f"{change.verb} {change.what} {change.name}  {change.place}")
+                what = "trigger" if change.what == "workflow" else change.what  # agentd's word
+                echo(f"{change.verb} {what} {change.name}  {change.place}")
                 for line in change.diff_lines("→"):
                     echo(f"    {line}")
             count = sum(each.verb not in {"unchanged", "skip"} for each in changes)
-            word = "would be changed" if dry_run else "changed"
-            echo(f"{count} of {len(changes)} {word}")
+            word = "removed" if is_teardown else "changed"
+            echo(f"{count} of {len(changes)} {'would be ' * dry_run}{word}")
 
-        print_rows(call.output, [each.data() for each in changes], table)
+        print_rows(call.output, changes, table)
 
 
 # fmt: off
@@ -409,9 +421,9 @@ def approvals(call: TriggerCall, /) -> None:
     found = call.access.read(lambda triggers: triggers.approvals())
     rows = []
     for each in found:
-        until = instant_text(each["expires_at"], call.access.place.zone.key)
-        who = (str(each["receipt"]), each["workflow"], each["agent"])
-        rows.append((*who, until, each["prompt"]))
+        until = instant_text(each.expires_at, call.access.place.zone.key)
+        who = (str(each.receipt), each.workflow, each.agent)
+        rows.append((*who, until, each.prompt))
     empty = "no runs are waiting for approval"
     call.print_many(found, "receipt trigger agent until prompt", rows, empty=empty)
 
@@ -419,32 +431,28 @@ def approvals(call: TriggerCall, /) -> None:
 # What both spellings share
 
 
+class _AnyName(dict[str, str]):
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
 def apply_path(
     access: TriggerAccess, path: str, *, dry_run: bool, is_teardown: bool = False
-) -> tuple[Folder, list[files.FileChange]]:
+) -> tuple[Folder, list[FileChange]]:
     """Apply or tear down the files at a path, if all can be used; warnings go to stderr."""
-    folder = read_folder(path, environ=known_names(load(access.root)), base=access.root)
+    # An engine elsewhere knows itself which variables are set there.
+    known = _AnyName() if access.place.server else known_names(load(access.root))
+    folder = read_folder(path, environ=known, base=access.root)
     for warning in folder.warnings:
         echo(f"horae: {warning}", err=True)
     if folder.errors:
         raise files.FilesError(folder.errors)
 
-    async def change(triggers: Triggers) -> list[files.FileChange]:
-        if is_teardown:
-            changes = await files.plan_teardown(triggers, folder.definitions)
-        else:
-            changes, wrong = await files.judge_files(triggers, folder.definitions)
-            if wrong:
-                raise files.FilesError(files.error_lines(wrong))
-        if not dry_run:
-            await files.apply_changes(triggers, changes)
-        return changes
-
-    changes = access.read(change) if dry_run else access.write(change)
+    changes = access.apply(folder.definitions, dry_run=dry_run, teardown=is_teardown)
     if is_teardown and not dry_run and any(each.place.startswith(f"{FOLDER}/") for each in changes):
         echo(f"horae: the engine applies the files in {FOLDER} again; delete them", err=True)
     for note in (note for each in changes for note in each.notes):
-        echo(f"horae: {note}; {note.fix}", err=True)
+        echo(f"horae: {note}", err=True)
     return folder, changes
 
 
@@ -456,6 +464,10 @@ _NEEDS: Final = (
 
 
 def definition_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    if given.get("when") is not None:
+        if given.get("cron") is not None:
+            raise click.UsageError("give --cron or --when, not both.")
+        given = {**given, "cron": phrase_cron(given["when"])}
     for name, needs, text in _NEEDS:
         if given.get(name) and not any(given.get(each) for each in needs):
             raise click.UsageError(text)
@@ -485,6 +497,8 @@ def _naming(agent: str | None) -> Iterator[None]:
         if error.code == TriggerConflictError.code:
             reason = str(error).replace("workflow", "trigger", 1)
             raise TriggerConflictError(reason) from None
+        if str(error).startswith("the workflow "):
+            raise TriggerError(str(error).replace("workflow", "trigger", 1), field="name") from None
         if agent is None or not str(error).endswith("Agent not found"):
             raise
         reason = f"there is no agent {agent!r}; `horae agent list` lists the agents"
@@ -503,26 +517,23 @@ def _fill_secret(given: dict[str, Any]) -> str:
     return str(given["secret"])
 
 
-async def _with_source(triggers: Triggers, said: dict[str, Any]) -> dict[str, Any]:
+async def _with_source(triggers: AnyTriggers, said: dict[str, Any]) -> dict[str, Any]:
     """Return what is said of a trigger, with the id of the one that it follows for its name."""
     config = said.get("trigger_config", {})
     if config.get("source_workflow_id") is None:
         return said
-    source = await triggers.find_only(config["source_workflow_id"])
+    source = await triggers.get(config["source_workflow_id"])
     return {**said, "trigger_config": {**config, "source_workflow_id": source.id}}
 
 
-async def _described(
-    triggers: Triggers, asked: Awaitable[dict[str, Any]]
-) -> tuple[dict[str, Any], list[str]]:
-    """Return a trigger or a page, and what each waits for, with the names of those it follows."""
-    found, names = await asked, {}
-    configs = [each["trigger_config"] for each in found.get("items", [found])]
-    for each in {config.get("source_workflow_id") for config in configs} - {None}:
-        with suppress(TriggerNotFoundError):  # one that was removed has no name
-            names[each] = (await triggers.find(each)).definition.name
-    return found, [kind_of(config).describe(names) for config in configs]
+async def _conditions(triggers: AnyTriggers, found: Sequence[TriggerLine]) -> list[str]:
+    """Return what each trigger waits for, with the names of those it follows."""
+    configs, names = [each.trigger_config for each in found], dict[str, str]()
+    for each in {config.get("source_workflow_id", "") for config in configs} - {""}:
+        with suppress(TriggerNotFoundError, EngineError):  # one that was removed has no name
+            names[each] = (await triggers.get(each)).name
+    return [kind_of(config).describe(names) for config in configs]
 
 
-def _state(workflow: Mapping[str, Any]) -> str:
-    return "enabled" if workflow["enabled"] else "disabled"
+def _state(workflow: TriggerLine) -> str:
+    return "enabled" if workflow.enabled else "disabled"

@@ -47,6 +47,13 @@ class DefinitionFile:
     places: Mapping[str, YamlPlace]  # of its fields
     template_file: str | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse what no file gives: a request may bring any."""
+        if self.what not in {"agent", "workflow"}:
+            raise ValueError("`what` must be agent or workflow")
+        if not isinstance(self.said.get("name"), str) or "enabled" not in self.said:
+            raise ValueError("`said` must have `name`, a string, and `enabled`")
+
     @property
     def name(self) -> str:
         return str(self.said["name"])

@@ -1,184 +1,304 @@
 """The routes of triggers, at the paths and in the shapes that their users know.
 
-What we call a trigger is a workflow there, and what we call a receipt is a dispatch.
+What we call a trigger is a workflow there, and what we call a receipt is a dispatch. The service
+checks their bodies, in which fields that it does not know mean nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from typing import Annotated, Any, Final
 
+from msgspec import structs, to_builtins
+from starlette.requests import Request
 from starlette.responses import Response
 
 import horae
 from horae.core.scope import Scope
-from horae.sources.triggers.service import VERBS, Triggers, answer
-from horae.web import router
+from horae.core.views import Shape
+from horae.sources.triggers import views
+from horae.sources.triggers.apply import apply_files
+from horae.sources.triggers.files import DefinitionFile
+from horae.sources.triggers.service import Triggers
 from horae.web.answer import HEADERS
-from horae.web.router import Access, Front, Operation, RequestFields, Takes
+from horae.web.fields import Fields, Number, Text, Word, about
+from horae.web.front import Front, offered, tag_of
+from horae.web.router import Access, Routes
 
-if TYPE_CHECKING:
-    from starlette.requests import Request
+routes = Routes()
+_TRIGGERS, _AGENTS = "/api/v1/triggers", "/api/v1/trigger-agents"
+_READ, _EDIT, _RUN = Scope.READ, Scope.EDIT, Scope.RUN
+_SIGNATURES: Final = ("webhook-id", "webhook-timestamp", "webhook-signature", "X-Hub-Signature-256")
 
 
-async def alive(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
+class PageQuery(Fields, frozen=True):
+    limit: Annotated[Number | None, about("number of results, up to 200; default: 50")] = None
+    offset: Annotated[Number | None, about("number of the newest results to skip")] = None
+
+
+class TriggerAgentsQuery(PageQuery, frozen=True):
+    status: Annotated[Word, about("only agents with this status, `running` or `stopped`")] = ""
+
+
+class WorkflowFields(Fields, frozen=True, forbid_unknown_fields=False):
+    name: Annotated[Text, about("unique name of the workflow")] = ""
+    agent_id: Annotated[Text, about("the agent to start")] = ""
+    trigger_config: Annotated[Any, about("the trigger: `type` and the fields of that type")] = None
+    prompt_template: Annotated[Any, about("prompt, with variables in double braces")] = None
+    poll_interval_secs: Annotated[Any, about("seconds between two polls; default: 60")] = None
+    enabled: Annotated[Any, about("false: the workflow is stored but not armed")] = None
+    tool_policy: Annotated[Any, about("tools that the agent may use")] = None
+
+
+class AgentFields(Fields, frozen=True, forbid_unknown_fields=False):
+    name: Annotated[Text, about("name of the agent")] = ""
+    working_dir: Annotated[Any, about("working directory; default: the plan root")] = None
+    system_prompt: Annotated[Any, about("system prompt")] = None
+    command: Annotated[Any, about("command that runs the agent; default: `agent.command`")] = None
+    model: Annotated[Any, about("model to use")] = None
+
+
+class TaskFields(Fields, frozen=True, forbid_unknown_fields=False):
+    title: Annotated[Any, about("title of the task")] = None
+    body: Annotated[Any, about("body of the task")] = None
+    metadata: Annotated[Any, about("values of the variables in the prompt")] = None
+
+
+class MessageFields(Fields, frozen=True, forbid_unknown_fields=False):
+    content: Annotated[Any, about("prompt of the run")] = None
+
+
+class SecretRequest(Fields, frozen=True):
+    secret: Annotated[Text, about("the new secret")] = ""
+
+
+class FilesRequest(Fields, frozen=True):
+    definitions: Annotated[tuple[DefinitionFile, ...], about("what the files define")]
+    dry_run: Annotated[bool, about("true: report what would change, change nothing")] = False
+    teardown: Annotated[bool, about("true: remove what the files define")] = False
+
+
+class GoingQuery(Fields, frozen=True):
+    going: Annotated[bool, about("true: only a current run")] = False
+
+
+class DenyRequest(Fields, frozen=True):
+    reason: Annotated[Text, about("reason for the rejection")] = ""
+
+
+class ServiceDetails(Shape, frozen=True):
+    agents_active: int
+
+
+class ServiceHealth(Shape, frozen=True, kw_only=True):
+    status: str
+    service: str
+    version: str
+    details: ServiceDetails
+
+
+class Delivery(Shape, frozen=True):
+    receipt: int | None
+
+
+class AgentRunNumber(Shape, frozen=True):
+    run: int
+
+
+@routes.get("/health", Access.OPEN)
+async def alive(front: Front) -> ServiceHealth:
     """Report that the service is up, and how many agents are running."""
     active = 0
     if front.triggers is not None:
-        active = (await front.triggers.agents(limit=1, status="running"))["total"]
-    details = {"agents_active": active}
-    return {"status": "ok", "service": "horae", "version": horae.__version__, "details": details}
+        active = (await front.triggers.agents(limit=1, status="running")).total
+    details, version = ServiceDetails(agents_active=active), horae.__version__
+    return ServiceHealth(status="ok", service="horae", version=version, details=details)
 
 
-def _id(request: Request) -> str:
-    return str(request.path_params["id"])
+def _triggers(front: Front) -> Triggers:
+    return offered(front.triggers, "triggers")
 
 
-def _part(asked: RequestFields) -> dict[str, int | None]:
-    return {name: asked.number(name) for name in ("limit", "offset")}
+async def _workflow_tag(front: Front, request: Request) -> str:
+    return tag_of(to_builtins(await _triggers(front).get(request.path_params["id"])))
 
 
-async def _delete(triggers: Triggers, request: Request, _: RequestFields) -> Response:
-    await triggers.delete(_id(request))
+async def _agent_tag(front: Front, request: Request) -> str:
+    """Return the tag of an agent as it is written; whether it runs is not in it."""
+    said = await _triggers(front).agent(request.path_params["id"])
+    return tag_of(to_builtins(structs.replace(said, activity="")))
+
+
+@routes.get("/workflows", _READ, also=(404,))
+async def workflows(front: Front, query: PageQuery) -> views.TriggerPage:
+    """List workflows, newest first."""
+    return await _triggers(front).page(limit=query.limit, offset=query.offset)
+
+
+@routes.post("/workflows", _EDIT, body=WorkflowFields, status=201)
+async def create_workflow(front: Front, given: dict[str, Any]) -> views.TriggerLine:
+    """Create a workflow and arm it."""
+    return await _triggers(front).create(given)
+
+
+@routes.get("/workflows/{id}", _READ, tag=_workflow_tag)
+async def workflow(front: Front, id: str) -> views.TriggerLine:
+    """Show one workflow by id or name."""
+    return await _triggers(front).get(id)
+
+
+@routes.add("PUT", "/workflows/{id}", _EDIT, body=WorkflowFields, tag=_workflow_tag)
+async def update_workflow(front: Front, id: str, given: dict[str, Any]) -> views.TriggerLine:
+    """Update a workflow; fields that are null stay unchanged."""
+    return await _triggers(front).update(id, given)
+
+
+@routes.add("DELETE", "/workflows/{id}", _EDIT, status=204, tag=_workflow_tag)
+async def delete_workflow(front: Front, id: str) -> Response:
+    """Delete a workflow; its dispatches remain."""
+    await _triggers(front).delete(id)
     return Response(status_code=204, headers=HEADERS)
 
 
-async def _deliver(triggers: Triggers, request: Request, asked: RequestFields) -> dict[str, Any]:
-    return {"receipt": await triggers.deliver(_id(request), asked.raw, request.headers.items())}
+@routes.get("/workflows/{id}/history", _READ)
+async def workflow_history(front: Front, id: str, query: PageQuery) -> views.DispatchPage:
+    """List the dispatches of a workflow, newest first."""
+    return await _triggers(front).history(id, limit=query.limit, offset=query.offset)
 
 
-async def _approvals(triggers: Triggers, _: Request, __: RequestFields) -> dict[str, Any]:
-    return {"approvals": await triggers.approvals()}
+@routes.post("/workflows/{id}/trigger", _RUN, body=TaskFields)
+async def trigger_workflow(
+    front: Front, id: str, given: dict[str, Any], idempotency_key: str | None
+) -> views.Dispatch:
+    """Run a workflow now; the same Idempotency-Key returns the same dispatch."""
+    return await _triggers(front).trigger_now(id, given, key=idempotency_key)
 
 
-def _route(  # noqa: PLR0917 - a row of the table below
-    method: str,
-    path: str,
-    access: Scope | Access,
-    name: str,
-    about: str,
-    work: Callable[[Triggers, Request, RequestFields], Awaitable[Any]],
-    says: str,
-    **more: Any,
-) -> Operation:
-    """Return a route that the service answers; those of agentd say errors as `{"error": …}`."""
-
-    async def called(front: Front, request: Request, asked: RequestFields) -> Any:
-        return await work(router.offered(front.triggers, "triggers"), request, asked)
-
-    called.__name__ = name
-    more.setdefault("also", (404, 409) if method != "GET" else (404,))
-    if "body" in more:
-        more.setdefault("takes", Takes.LOOSE)
-    return Operation(method, path, access, called, says, about=about, **more)
+@routes.post("/webhooks/{id}", Access.SIGNED, status=202, headers=_SIGNATURES, also=(401,))
+async def webhook(front: Front, request: Request, id: str, raw: bytes) -> Delivery:
+    """Deliver a message to a workflow, signed in the scheme of its webhook."""
+    return Delivery(receipt=await _triggers(front).deliver(id, raw, request.headers.items()))
 
 
-def _verb(verb: str, scope: Scope, about: str) -> Operation:
-    """Return the route by which a command calls a method of the service."""
-    path, about = f"/api/v1/triggers/{verb}", f"{about}, as the command line does."
-
-    def call(triggers: Triggers, _: Request, asked: RequestFields) -> Awaitable[dict[str, Any]]:
-        return answer(triggers, verb, asked.given)
-
-    name = f"command_{verb}"
-    return _route("POST", path, scope, name, about, call, "object", takes=Takes.LOOSE)
+@routes.get("/agents", _READ, also=(404,))
+async def trigger_agents(front: Front, query: TriggerAgentsQuery) -> views.TriggerAgentPage:
+    """List the agents that workflows start, newest first."""
+    part = {"limit": query.limit, "offset": query.offset}
+    return await _triggers(front).agents(**part, status=query.status or None)
 
 
-_PAGE: Final = (
-    router.number("limit", "maximum number of results, up to 200; default: 50"),
-    router.number("offset", "number of the newest results to skip"),
-)
-_STATUS: Final = router.text("status", "only agents with this status, `running` or `stopped`")
-_WORKFLOW: Final = (
-    router.text("name", "unique name of the workflow"),
-    router.text("agent_id", "the agent to start"),
-    router.thing("trigger_config", "the trigger: `type` and the fields of that type"),
-    router.thing("prompt_template", "prompt, with variables in double braces"),
-    router.thing("poll_interval_secs", "seconds between two polls; default: 60"),
-    router.thing("enabled", "false: the workflow is stored but not armed"),
-    router.thing("tool_policy", "tools that the agent may use"),
-)
-_AGENT: Final = (
-    router.text("name", "name of the agent"),
-    router.thing("working_dir", "working directory; default: the plan root"),
-    router.thing("system_prompt", "system prompt"),
-    router.thing("command", "command that runs the agent; default: `agent.command`"),
-    router.thing("model", "model to use"),
-)
-_TASK: Final = (
-    router.thing("title", "title of the task"),
-    router.thing("body", "body of the task"),
-    router.thing("metadata", "values of the variables in the prompt"),
-)
-_REASON: Final = router.text("reason", "reason for the rejection")
-_SIGNATURES: Final = ("webhook-id", "webhook-timestamp", "webhook-signature", "X-Hub-Signature-256")
-_PART: Final = "total:int limit:int offset:int"
-_READ, _EDIT, _RUN = Scope.READ, Scope.EDIT, Scope.RUN
+@routes.post("/agents", _EDIT, body=AgentFields, status=201)
+async def create_agent(front: Front, given: dict[str, Any]) -> views.TriggerAgent:
+    """Create an agent."""
+    return await _triggers(front).create_agent(given)
 
+
+@routes.get("/agents/{id}", _READ, tag=_agent_tag)
+async def trigger_agent(front: Front, id: str) -> views.TriggerAgent:
+    """Show one agent by id or name."""
+    return await _triggers(front).agent(id)
+
+
+@routes.add("DELETE", "/agents/{id}", _EDIT, tag=_agent_tag)
+async def delete_agent(front: Front, id: str) -> views.TriggerAgent:
+    """Delete an agent that no workflow starts."""
+    return await _triggers(front).delete_agent(id)
+
+
+@routes.post("/agents/{id}/message", _RUN, body=MessageFields)
+async def message_agent(front: Front, id: str, given: dict[str, Any]) -> views.SentMessage:
+    """Run an agent once with a message as its prompt."""
+    return await _triggers(front).send_message(id, given.get("content"))
+
+
+@routes.get("/agents/{id}/usage", _READ)
+async def agent_usage(front: Front, id: str) -> views.AgentUsage:
+    """Show the usage of an agent's last run and of all its runs."""
+    return await _triggers(front).usage(id)
+
+
+# The same below our own path, where errors are problem documents. By name:
 # fmt: off
-OPERATIONS: Final = (
-    Operation("GET", "/health", Access.OPEN, alive,
-              "status service version details:service"),
-    _route("GET", "/workflows", _READ, "workflows", "List workflows, newest first.",
-           lambda triggers, _, asked: triggers.page(**_part(asked)),
-           f"items:Trigger[] {_PART}", query=_PAGE),
-    _route("POST", "/workflows", _EDIT, "create_workflow", "Create a workflow and arm it.",
-           lambda triggers, _, asked: triggers.create(asked.given),
-           "Trigger", body=_WORKFLOW, status=201),
-    _route("GET", "/workflows/{id}", _READ, "workflow", "Show one workflow by id or name.",
-           lambda triggers, request, _: triggers.get(_id(request)), "Trigger"),
-    _route("PUT", "/workflows/{id}", _EDIT, "update_workflow",
-           "Update a workflow; fields that are null stay unchanged.",
-           lambda triggers, request, asked: triggers.update(_id(request), asked.given),
-           "Trigger", body=_WORKFLOW),
-    _route("DELETE", "/workflows/{id}", _EDIT, "delete_workflow",
-           "Delete a workflow; its dispatches remain.", _delete, "any", status=204),
-    _route("GET", "/workflows/{id}/history", _READ, "workflow_history",
-           "List the dispatches of a workflow, newest first.",
-           lambda triggers, request, asked: triggers.history(_id(request), **_part(asked)),
-           f"items:Dispatch[] {_PART}", query=_PAGE),
-    _route("POST", "/workflows/{id}/trigger", _RUN, "trigger_workflow",
-           "Run a workflow now; the same Idempotency-Key returns the same dispatch.",
-           lambda triggers, request, asked: triggers.trigger_now(
-               _id(request), dict(asked.given), key=router.idempotency_key(request)),
-           "Dispatch", body=_TASK, headers=("Idempotency-Key",)),
-    _route("POST", "/webhooks/{id}", Access.SIGNED, "webhook",
-           "Deliver a message to a workflow, signed in the scheme of its webhook.", _deliver,
-           "receipt:int?",
-           takes=Takes.BYTES, status=202, headers=_SIGNATURES, also=(401,)),
-    _route("GET", "/agents", _READ, "trigger_agents",
-           "List the agents that workflows start, newest first.",
-           lambda triggers, _, asked: triggers.agents(
-               **_part(asked), status=asked.text("status") or None),
-           f"items:TriggerAgent[] {_PART}", query=(*_PAGE, _STATUS)),
-    _route("POST", "/agents", _EDIT, "create_agent", "Create an agent.",
-           lambda triggers, _, asked: triggers.create_agent(asked.given),
-           "TriggerAgent", body=_AGENT, status=201),
-    _route("GET", "/agents/{id}", _READ, "trigger_agent", "Show one agent by id or name.",
-           lambda triggers, request, _: triggers.agent(_id(request)), "TriggerAgent"),
-    _route("DELETE", "/agents/{id}", _EDIT, "delete_agent",
-           "Delete an agent that no workflow starts.",
-           lambda triggers, request, _: triggers.delete_agent(_id(request)), "TriggerAgent"),
-    _route("POST", "/agents/{id}/message", _RUN, "message_agent",
-           "Run an agent once with a message as its prompt.",
-           lambda triggers, request, asked: triggers.send_message(
-               _id(request), asked.given.get("content")),
-           "object", body=(router.thing("content", "prompt of the run"),)),
-    _route("GET", "/agents/{id}/usage", _READ, "agent_usage",
-           "Show the usage of an agent's last run and of all its runs.",
-           lambda triggers, request, _: triggers.usage(_id(request)), "object"),
-    _route("GET", "/api/v1/approvals", _READ, "approvals",
-           "List the receipts that wait for approval, oldest first.", _approvals,
-           "approvals:Approval[]"),
-    _route("POST", "/api/v1/approvals/{number}/approve", _RUN, "approve",
-           "Approve a receipt that waits for approval.",
-           lambda triggers, request, _: triggers.approve(router.path_number(request)),
-           "Approval", takes=Takes.FIELDS),
-    _route("POST", "/api/v1/approvals/{number}/deny", _RUN, "deny",
-           "Reject a receipt that waits for approval.",
-           lambda triggers, request, asked: triggers.deny(
-               router.path_number(request), reason=asked.text("reason")),
-           "Approval", takes=Takes.FIELDS, body=(_REASON,)),
-    *(_verb(verb, scope, about) for verb, (scope, about) in VERBS.items()),
-)
+_OURS: Final = {
+    "workflows": (_TRIGGERS, "triggers", "List triggers, newest first."),
+    "create_workflow": (_TRIGGERS, "create_trigger", "Create a trigger and arm it."),
+    "workflow": (f"{_TRIGGERS}/{{id}}", "trigger", "Show one trigger by id or name."),
+    "update_workflow": (f"{_TRIGGERS}/{{id}}", "update_trigger",
+                        "Update a trigger; fields that are null stay unchanged."),
+    "workflow_history": (f"{_TRIGGERS}/{{id}}/history", "trigger_history",
+                         "List the receipts of a trigger, newest first."),
+    "trigger_workflow": (f"{_TRIGGERS}/{{id}}/run", "run_trigger",
+                         "Run a trigger now; the same Idempotency-Key returns the same receipt."),
+    "trigger_agents": (_AGENTS, "list_trigger_agents",
+                       "List the agents that triggers start, newest first."),
+    "create_agent": (_AGENTS, "create_trigger_agent", "Create an agent."),
+    "trigger_agent": (f"{_AGENTS}/{{id}}", "show_trigger_agent", "Show one agent by id or name."),
+    "delete_agent": (f"{_AGENTS}/{{id}}", "delete_trigger_agent",
+                     "Delete an agent that no trigger starts."),
+    "message_agent": (f"{_AGENTS}/{{id}}/message", "message_trigger_agent",
+                      "Run an agent once with a message as its prompt."),
+    "agent_usage": (f"{_AGENTS}/{{id}}/usage", "trigger_agent_usage",
+                    "Show the usage of an agent's last run and of all its runs."),
+}
 # fmt: on
+for _each in [*routes]:
+    if _each.name in _OURS:
+        _path, _name, _words = _OURS[_each.name]
+        routes.append(replace(_each, path=_path, name=_name, words=_words))
+
+
+@routes.add("DELETE", f"{_TRIGGERS}/{{id}}", _EDIT, tag=_workflow_tag)
+async def delete_trigger(front: Front, id: str) -> views.TriggerLine:
+    """Delete a trigger; its receipts remain."""
+    return await _triggers(front).delete(id)
+
+
+@routes.post(f"{_TRIGGERS}/{{id}}/rotate", _EDIT)
+async def rotate_secret(front: Front, id: str, body: SecretRequest) -> views.TriggerLine:
+    """Give a webhook a second secret; without one the older secret ends."""
+    return await _triggers(front).rotate(id, body.secret or None)
+
+
+@routes.post("/api/v1/trigger-files", _EDIT)
+async def apply_definitions(front: Front, body: FilesRequest) -> views.FileChanges:
+    """Create and update, or remove, the agents and triggers that files define."""
+    how = {"dry_run": body.dry_run, "teardown": body.teardown}
+    return views.FileChanges(
+        changes=tuple(await apply_files(_triggers(front), body.definitions, **how))
+    )
+
+
+@routes.add("PUT", f"{_AGENTS}/{{id}}", _EDIT, body=AgentFields, tag=_agent_tag)
+async def update_trigger_agent(front: Front, id: str, given: dict[str, Any]) -> views.TriggerAgent:
+    """Update an agent; fields that are null stay unchanged."""
+    return await _triggers(front).update_agent(id, given)
+
+
+@routes.post(f"{_AGENTS}/{{id}}/clear", _RUN)
+async def clear_context(front: Front, id: str) -> views.ClearedContext:
+    """Clear the context of an agent."""
+    return await _triggers(front).clear_context(id)
+
+
+@routes.get(f"{_AGENTS}/{{id}}/run", _READ)
+async def run_of_trigger_agent(front: Front, id: str, query: GoingQuery) -> AgentRunNumber:
+    """Show the number of an agent's current run, else of its last one."""
+    return AgentRunNumber(run=await _triggers(front).run_of(id, is_going=query.going))
+
+
+@routes.get("/api/v1/approvals", _READ, also=(404,))
+async def approvals(front: Front) -> views.ApprovalPage:
+    """List the receipts that wait for approval, oldest first."""
+    return views.ApprovalPage(approvals=tuple(await _triggers(front).approvals()))
+
+
+@routes.post("/api/v1/approvals/{number}/approve", _RUN)
+async def approve(front: Front, number: int) -> views.Approval:
+    """Approve a receipt that waits for approval."""
+    return await _triggers(front).approve(number)
+
+
+@routes.post("/api/v1/approvals/{number}/deny", _RUN)
+async def deny(front: Front, number: int, body: DenyRequest) -> views.Approval:
+    """Reject a receipt that waits for approval."""
+    return await _triggers(front).deny(number, reason=body.reason)

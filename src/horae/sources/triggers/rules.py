@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 from horae.core import entry
@@ -21,6 +20,7 @@ from horae.errors import HoraeError
 from horae.org.plan import is_id
 from horae.sources.triggers import kinds
 from horae.sources.triggers.kinds import KINDS, TriggerError, TriggerKind, TriggerTask
+from horae.sources.triggers.views import DispatchStatus
 from horae.timing.duration import DurationError, parse_duration
 
 T = TypeVar("T", bool, int)
@@ -58,14 +58,6 @@ def api_words(error: HoraeError) -> str:
     """Return an error as agentd words it, beginning with the kind of the error."""
     prefix = _PREFIXES.get(error.code)
     return str(error) if prefix is None else f"{prefix}: {error}"
-
-
-class DispatchStatus(StrEnum):
-    PENDING = "pending"
-    DISPATCHED = "dispatched"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    SKIPPED = "skipped"
 
 
 _DISPATCH_STATUSES: Final[Mapping[Status, DispatchStatus]] = {

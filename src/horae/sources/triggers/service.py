@@ -13,18 +13,19 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
+from msgspec import UNSET
+from msgspec.structs import asdict
+
 from horae.core.actor import actor_words, by_words, current_actor
-from horae.core.entry import Entry, Overlap, key_time
-from horae.core.ports import Clock, Ledger, Run, SecretError, UnaskedSecretError
+from horae.core.entry import PROPERTIES, Entry, Overlap, key_time
+from horae.core.ports import Clock, Ledger, Run, SecretError, UnaskedSecretError, receipts_of
 from horae.core.prompt import AgentUnavailableError, PromptOrder, read_order
 from horae.core.receipt import HELD_BACK, OPEN, Filed, Reason, ReasonCode, Receipt, Status
-from horae.core.scope import Scope
 from horae.core.secret import WEBHOOK, WEBHOOK_SECRETS, is_kept, is_reference, looks_secret
 from horae.errors import Exit, HoraeError
-from horae.sources.triggers import kinds, rules
+from horae.sources.triggers import kinds, rules, views
 from horae.sources.triggers.kinds import LifecycleEvent, TriggerError, TriggerTask, secrets_of
 from horae.sources.triggers.store import NAME, AgentCard, TriggerStore, agent_id, dispatch_id
 from horae.sources.triggers.webhook import Scheme, verify
@@ -32,6 +33,7 @@ from horae.sources.triggers.webhook import Scheme, verify
 if TYPE_CHECKING:
     from horae.core.command import Unready
     from horae.core.tool_policy import ToolPolicy
+    from horae.core.views import Maybe
     from horae.process.secrets import NamedSecrets
     from horae.sources.triggers.rules import Trigger, TriggerDefinition
 
@@ -59,8 +61,8 @@ _LISTED: Final = {
 
 
 class TriggerNotFoundError(HoraeError, code="trigger_not_found", exit_code=Exit.NOT_FOUND):
-    def __init__(self, what: str, word: str, hint: str = "") -> None:
-        self.what, self.word = what, word
+    def __init__(self, what: str, word: str | int, hint: str = "") -> None:
+        self.what, self.word = what, str(word)
         name, where = _LISTED.get(what, (what, ""))
         super().__init__(f"there is no {name} {word!r}{hint or (where and f'; {where}')}")
 
@@ -127,13 +129,10 @@ class Triggers:
 
     # Workflows
 
-    async def page(self, **part: int | None) -> dict[str, Any]:
+    async def page(self, **part: int | None) -> views.TriggerPage:
         size = page_of(**part)
         found, total = await self.store.page(**size)
-        return {"items": [workflow_shape(each) for each in found], "total": total, **size}
-
-    async def get(self, word: str) -> dict[str, Any]:
-        return workflow_shape(await self.find(word))
+        return views.Page(items=tuple(map(trigger_line, found)), total=total, **size)
 
     async def find(self, word: str) -> Trigger:
         trigger = await self.store.get(word) or await self.store.named(word)
@@ -141,7 +140,7 @@ class Triggers:
             raise TriggerNotFoundError("workflow", word[:100])
         return trigger
 
-    async def find_only(self, word: str) -> Trigger:
+    async def get(self, word: str) -> views.TriggerLine:
         """Return the trigger with an id or a name; if these are two triggers, that is an error."""
         by_id, by_name = await self.store.get(word), await self.store.named(word)
         if by_id is not None and by_name is not None and by_id.id != by_name.id:
@@ -150,15 +149,15 @@ class Triggers:
                 f"'{word}' matches two workflows, {first} and {second}; "
                 f"use '{by_id.definition.name}' or '{by_name.id}'"
             )
-        return await self.find(word)
+        return trigger_line(await self.find(word))
 
-    async def history(self, word: str, **part: int | None) -> dict[str, Any]:
+    async def history(self, word: str, **part: int | None) -> views.DispatchPage:
         trigger, size = await self.find(word), page_of(**part)
         found, total = await self.store.dispatches(trigger.id, **size)
         items = [await self._dispatch(trigger, *each) for each in found]
-        return {"items": items, "total": total, **size}
+        return views.Page(items=tuple(items), total=total, **size)
 
-    async def create(self, data: Mapping[str, Any], *, file: str = "") -> dict[str, Any]:
+    async def create(self, data: Mapping[str, Any], *, file: str = "") -> views.TriggerLine:
         definition = await self._sealed(await self.judged(data, file=file))
         made = self.ids()
         if not await self.store.insert(made, definition, now=self.clock.now()):
@@ -169,7 +168,7 @@ class Triggers:
 
     async def update(
         self, word: str, data: Mapping[str, Any], *, file: str | None = None
-    ) -> dict[str, Any]:
+    ) -> views.TriggerLine:
         """Change a workflow, at once; fields that are null stay as they are."""
         for _ in range(_TRIES):
             was = await self.find(word)
@@ -180,7 +179,7 @@ class Triggers:
                 definition = await self._judge(definition, name=was.definition.name)
                 was.definition.kind.check_change(was.definition.name, definition.config)
             if definition == was.definition:
-                return workflow_shape(was)
+                return trigger_line(was)
             old, definition = secrets_of(was.definition.config), await self._sealed(definition)
             changed = await self.store.change(was, definition, now=self.clock.now())
             new = secrets_of(definition.config)
@@ -196,7 +195,7 @@ class Triggers:
                 raise TriggerConflictError(f"a workflow named '{name}' already exists")
         raise TriggerConflictError(f"workflow '{word}' is being changed by another request")
 
-    async def rotate(self, word: str, secret: str | None) -> dict[str, Any]:
+    async def rotate(self, word: str, secret: str | None) -> views.TriggerLine:
         """Give a webhook a second secret; None ends the older one."""
         trigger = await self.find(word)
         name = trigger.definition.name
@@ -211,13 +210,13 @@ class Triggers:
             config |= {"secret": secret, "old_secret": config["secret"]}
         return await self.update(trigger.id, {"trigger_config": config})
 
-    async def delete(self, word: str) -> dict[str, Any]:
+    async def delete(self, word: str) -> views.TriggerLine:
         trigger = await self.find(word)
         if not await self.store.remove(trigger.id, now=self.clock.now()):
             raise TriggerNotFoundError("workflow", word[:100])
         await self._drop(secrets_of(trigger.definition.config))
         self.poke()
-        return workflow_shape(trigger)
+        return trigger_line(trigger)
 
     async def unarmed(self, names: Iterable[str]) -> tuple[str, str] | None:
         """Return the first enabled workflow that would not fire by itself, and why."""
@@ -309,26 +308,28 @@ class Triggers:
         kept = await self._keep(texts, prefix=f"{WEBHOOK}{definition.name}")
         return replace(definition, config={**config, **kept}) if kept else definition
 
-    async def _with_notes(self, trigger: str, definition: TriggerDefinition) -> dict[str, Any]:
+    async def _with_notes(self, trigger: str, definition: TriggerDefinition) -> views.TriggerLine:
         """Return a workflow that was just stored, with the reason why its agent cannot run."""
         kept = await self.find(trigger)
         is_on, asked = definition.is_enabled, (definition.agent, definition.enforced)
         why = await self.why_agent(*asked) if is_on else None
-        notes = [] if why is None else [f"{why}; until then its runs are held"]
-        return {**workflow_shape(kept), "notes": notes}
+        notes = () if why is None else (f"{why}; until then its runs are held",)
+        return trigger_line(kept, notes)
 
     # Agents
 
-    async def agents(self, *, status: str | None = None, **part: int | None) -> dict[str, Any]:
+    async def agents(
+        self, *, status: str | None = None, **part: int | None
+    ) -> views.TriggerAgentPage:
         size, busy = page_of(**part), await self._busy()
-        found = [agent_shape(each, is_busy=each.name in busy) for each in await self.store.agents()]
-        found = [each for each in found if status in {None, each["status"]}]
+        found = [agent_line(each, is_busy=each.name in busy) for each in await self.store.agents()]
+        found = [each for each in found if status in {None, each.status}]
         items = found[size["offset"] :][: size["limit"]]
-        return {"items": items, "total": len(found), **size}
+        return views.Page(items=tuple(items), total=len(found), **size)
 
-    async def agent(self, word: str) -> dict[str, Any]:
+    async def agent(self, word: str) -> views.TriggerAgent:
         card = await self.card(word)
-        return agent_shape(card, is_busy=card.name in await self._busy())
+        return agent_line(card, is_busy=card.name in await self._busy())
 
     async def card(self, word: str) -> AgentCard:
         card = await self.store.agent(word)
@@ -362,7 +363,7 @@ class Triggers:
         is_enabled = rules.typed(data.get("enabled"), "enabled", default=True)
         return AgentCard(data["name"], config, is_enabled, now, now, file)
 
-    async def create_agent(self, data: Mapping[str, Any], *, file: str = "") -> dict[str, Any]:
+    async def create_agent(self, data: Mapping[str, Any], *, file: str = "") -> views.TriggerAgent:
         card = await self.with_kept_env(self.judged_card(data, file=file))
         card = card.with_env(await self._keep(card.env))
         is_taken = card.name in self.others()
@@ -370,11 +371,11 @@ class Triggers:
             await self._drop(card.env.values())
             raise TriggerConflictError(f"an agent named '{card.name}' already exists")
         await self._announce(card, LifecycleEvent.SESSION_START)
-        return {**agent_shape(card), "notes": self._notes(card)}
+        return agent_line(card, self._notes(card))
 
     async def update_agent(
         self, word: str, data: Mapping[str, Any], *, file: str | None = None
-    ) -> dict[str, Any]:
+    ) -> views.TriggerAgent:
         """Change an agent; fields that are null stay as they are."""
         was = await self.card(word)
         given = {name: value for name, value in data.items() if value is not None}
@@ -389,7 +390,7 @@ class Triggers:
         card = self.judged_card(said, file=was.file if file is None else file)
         card = await self.with_kept_env(replace(card, created_at=was.created_at), was)
         if replace(card, updated_at=was.updated_at) == was:
-            return agent_shape(was)
+            return agent_line(was)
         card = card.with_env(await self._keep(card.env))
         await self.store.edit_agent(card, "changed", now=card.updated_at)
         await self._drop(was.env.values(), but=card.env.values())
@@ -397,9 +398,9 @@ class Triggers:
             started, ended = LifecycleEvent.SESSION_START, LifecycleEvent.SESSION_END
             await self._announce(card, started if card.is_enabled else ended)
         await self._release(card.name)
-        return {**agent_shape(card), "notes": self._notes(card)}
+        return agent_line(card, self._notes(card))
 
-    async def delete_agent(self, word: str) -> dict[str, Any]:
+    async def delete_agent(self, word: str) -> views.TriggerAgent:
         card = await self.card(word)
         every = await self.store.of_agent(card.name)
         names = [each.definition.name for each in every]
@@ -411,14 +412,14 @@ class Triggers:
             await self.store.remove(each.id, now=self.clock.now())
         await self.store.edit_agent(card, "removed", now=self.clock.now())
         await self._drop(card.env.values())
-        return agent_shape(card)
+        return agent_line(card)
 
-    async def clear_context(self, word: str) -> dict[str, Any]:
+    async def clear_context(self, word: str) -> views.ClearedContext:
         card = await self.card(word)
         await self._announce(card, LifecycleEvent.CONTEXT_CLEAR)
-        return {"status": "cleared", "agent_id": card.id}
+        return views.ClearedContext(status="cleared", agent_id=card.id)
 
-    async def send_message(self, word: str, content: object) -> dict[str, Any]:
+    async def send_message(self, word: str, content: object) -> views.SentMessage:
         card = await self.card(word)
         if not isinstance(content, str) or not content.strip():
             raise TriggerError("a message must be a non-empty string", field="content")
@@ -430,19 +431,20 @@ class Triggers:
         elif (was.definition.agent, was.definition.config) != (card.name, config):
             raise TriggerConflictError(f"workflow '{name}' is not a message workflow; rename it")
         sent = await self.trigger_now(name, {"title": "Message", "body": content})
-        return {**sent, "status": "sent", "dispatch_status": sent["status"]}
+        facts: dict[str, Any] = {**asdict(sent), "status": "sent"}
+        return views.SentMessage(**facts, dispatch_status=sent.status)
 
-    async def usage(self, word: str) -> dict[str, Any]:
+    async def usage(self, word: str) -> views.AgentUsage:
         card = await self.card(word)
         runs = [run async for run in self._runs_of(card.name)]
         outcomes = Counter(run.outcome or "running" for run in runs)
-        return {
-            "agent_id": card.id,
-            "agent": card.name,
-            "current": _usage(sorted(runs, key=lambda run: run.number)[-1:]),
-            "cumulative": _usage(runs),
-            "outcomes": dict(sorted(outcomes.items())),
-        }
+        return views.AgentUsage(
+            agent_id=card.id,
+            agent=card.name,
+            current=_usage(sorted(runs, key=lambda run: run.number)[-1:]),
+            cumulative=_usage(runs),
+            outcomes=dict(sorted(outcomes.items())),
+        )
 
     async def run_of(self, word: str, *, is_going: bool = False) -> int:
         """Return the number of an agent's current run, else that of its last one."""
@@ -474,11 +476,11 @@ class Triggers:
         old = {} if was is None else was.env
         return card.with_env(await self._kept(card.env, old.values()))
 
-    def _notes(self, card: AgentCard) -> list[str]:
+    def _notes(self, card: AgentCard) -> tuple[str, ...]:
         unused = [name for name in rules.UNUSED_AGENT_FIELDS if name in card.config]
-        notes = [f"{', '.join(unused)}: stored, but not used by horae"] if unused else []
+        notes = (f"{', '.join(unused)}: stored, but not used by horae",) if unused else ()
         why = self.why_unready(card) if card.is_enabled else None
-        return notes if why is None else [*notes, f"{why}; until then its runs are held"]
+        return notes if why is None else (*notes, f"{why}; until then its runs are held")
 
     # Whether an agent can take a prompt
 
@@ -507,7 +509,7 @@ class Triggers:
 
     async def trigger_now(
         self, word: str, data: object = None, *, key: str | None = None
-    ) -> dict[str, Any]:
+    ) -> views.Dispatch:
         """Run a workflow now; the same *key* returns the same dispatch."""
         trigger = await self.find(word)
         task, title = rules.checked_task(data), trigger.definition.name
@@ -627,46 +629,46 @@ class Triggers:
 
     async def _dispatch(
         self, trigger: Trigger, filed: Filed, started_at: datetime | None = None
-    ) -> dict[str, Any]:
+    ) -> views.Dispatch:
         receipt, order = filed.receipt, await self._order(filed, {})
-        return {
-            "id": dispatch_id(trigger.id, receipt.key),
-            "workflow_id": trigger.id,
-            "workflow": trigger.definition.name,
-            "source_id": receipt.key,
-            "agent_id": agent_id(filed.agents[0] if filed.agents else trigger.definition.agent),
-            "prompt_sent": order.prompt(key=receipt.key, planned_at=receipt.planned_at),
-            "status": rules.dispatch_status(filed.status).value,
-            "dispatched_at": key_time(started_at or filed.decided_at),
-            "completed_at": None if filed.ended_at is None else key_time(filed.ended_at),
-            "reason": receipt.reason,
-            "reason_code": receipt.reason.code or None,
-            "receipt": filed.number,
-            "planned_at": key_time(receipt.planned_at),
-            "count": receipt.count,
-            "actor": filed.actor,
-            "approved_by": order.approval.get("by"),
-        }
+        return views.Dispatch(
+            id=dispatch_id(trigger.id, receipt.key),
+            workflow_id=trigger.id,
+            workflow=trigger.definition.name,
+            source_id=receipt.key,
+            agent_id=agent_id(filed.agents[0] if filed.agents else trigger.definition.agent),
+            prompt_sent=order.prompt(key=receipt.key, planned_at=receipt.planned_at),
+            status=rules.dispatch_status(filed.status),
+            dispatched_at=key_time(started_at or filed.decided_at),
+            completed_at=None if filed.ended_at is None else key_time(filed.ended_at),
+            reason=str(receipt.reason),
+            reason_code=receipt.reason.code or None,
+            receipt=filed.number,
+            planned_at=key_time(receipt.planned_at),
+            count=receipt.count,
+            actor=filed.actor,
+            approved_by=order.approval.get("by"),
+        )
 
     # Approvals, and which receipts may start
 
-    async def approvals(self) -> list[dict[str, Any]]:
+    async def approvals(self) -> list[views.Approval]:
         return [_approval(filed, order) for filed, order in await self._held(is_asked=True)]
 
-    async def approve(self, number: int) -> dict[str, Any]:
+    async def approve(self, number: int) -> views.Approval:
         return await self._decide(number, "approved")
 
-    async def deny(self, number: int, *, reason: str = "") -> dict[str, Any]:
+    async def deny(self, number: int, *, reason: str = "") -> views.Approval:
         return await self._decide(number, "denied", by_words("rejected", reason))
 
-    async def _decide(self, number: int, decision: str, denial: str = "") -> dict[str, Any]:
+    async def _decide(self, number: int, decision: str, denial: str = "") -> views.Approval:
         """Approve or deny a receipt; only a user can, as an agent could let itself go on."""
         actor, now = current_actor(), self.clock.now()
         if actor.startswith("agent:"):
             raise ApproverError(actor)
         filed = await self.ledger.receipt(number)
         if filed is None or filed.source != NAME:
-            raise TriggerNotFoundError("approval", str(number))
+            raise TriggerNotFoundError("approval", number)
         order = await self._order(filed, {})
         if filed.status is not Status.HELD or not order.is_asked:
             reason = f"receipt {number} is {filed.status}, not waiting for approval"
@@ -680,7 +682,7 @@ class Triggers:
         if not is_done:
             raise TriggerConflictError(f"receipt {number} is no longer waiting for approval")
         self.poke()
-        return {**_approval(filed, order), "status": decision}
+        return _approval(filed, order, decision)
 
     async def admit(self, receipts: Sequence[Filed]) -> list[Filed]:
         """Return the receipts that may go to the gate; others are held, or skipped if a tick."""
@@ -745,14 +747,9 @@ class Triggers:
 
     async def _held(self, *, is_asked: bool | None = None) -> list[tuple[Filed, PromptOrder]]:
         """Return the held receipts, oldest first; *is_asked*: only those for an approval."""
-        found: list[Filed] = []
-        cursor, is_last = None, False
-        while not is_last:
-            page = await self.ledger.receipts(statuses=(Status.HELD,), limit=_BATCH, cursor=cursor)
-            found += [each for each in page.receipts if each.source == NAME]
-            cursor, is_last = page.cursor, page.cursor is None
-        known: dict[str, PromptOrder] = {}
-        orders = [(each, await self._order(each, known)) for each in reversed(found)]
+        found, known = await receipts_of(self.ledger, (Status.HELD,)), dict[str, PromptOrder]()
+        ours = [each for each in reversed(found) if each.source == NAME]
+        orders = [(each, await self._order(each, known)) for each in ours]
         return [each for each in orders if is_asked in {None, each[1].is_asked}]
 
     async def _refit(self, trigger: Trigger) -> None:
@@ -862,36 +859,7 @@ class Triggers:
             await self.secrets.forget(set(texts) - set(but))
 
 
-# What a command asks an engine to do: the method, its scope, and what it does.
-VERBS: Final = {
-    "create": (Scope.EDIT, "Create a trigger"),
-    "update": (Scope.EDIT, "Update a trigger"),
-    "rotate": (Scope.EDIT, "Set a second secret of a webhook, or remove the older one"),
-    "delete": (Scope.EDIT, "Delete a trigger"),
-    "create_agent": (Scope.EDIT, "Create an agent"),
-    "update_agent": (Scope.EDIT, "Update an agent"),
-    "delete_agent": (Scope.EDIT, "Delete an agent"),
-    "trigger_now": (Scope.RUN, "Run a trigger now"),
-    "clear_context": (Scope.RUN, "Clear the context of an agent"),
-    "send_message": (Scope.RUN, "Run an agent with a message"),
-    "approve": (Scope.RUN, "Approve a receipt"),
-    "deny": (Scope.RUN, "Reject a receipt"),
-}
-
-
-async def answer(triggers: Triggers, method: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    if method not in VERBS:
-        raise TriggerNotFoundError("request", method[:100])
-    called = getattr(triggers, method)
-    try:
-        signature(called).bind(**body)
-    except TypeError as error:
-        raise TriggerError(f"{method}: {error}") from None
-    said: dict[str, Any] = await called(**body)
-    return said
-
-
-# Shapes
+# Answers
 
 
 def page_of(limit: int | None = None, offset: int | None = None) -> dict[str, int]:
@@ -904,71 +872,77 @@ def page_of(limit: int | None = None, offset: int | None = None) -> dict[str, in
     return {"limit": size, "offset": min(max(offset or 0, 0), 2**62)}
 
 
-def workflow_shape(trigger: Trigger) -> dict[str, Any]:
+def trigger_line(trigger: Trigger, notes: tuple[str, ...] | Maybe = UNSET) -> views.TriggerLine:
     definition = trigger.definition
-    return {
-        "id": trigger.id,
-        "name": definition.name,
-        "agent_id": agent_id(definition.agent),
-        "agent": definition.agent,
-        "trigger_config": kinds.masked(definition.config),
-        "prompt_template": definition.template,
-        "poll_interval_secs": definition.poll_interval,
-        "enabled": definition.is_enabled,
-        "tool_policy": definition.tools.data(),
-        **definition.options,
-        "created_at": key_time(trigger.created_at),
-        "updated_at": key_time(trigger.updated_at),
-        "file": definition.file or None,
-    }
+    options = definition.options
+    policy = {each.name: options[each.option] for each in PROPERTIES if each.option in options}
+    return views.TriggerLine(
+        id=trigger.id,
+        name=definition.name,
+        agent_id=agent_id(definition.agent),
+        agent=definition.agent,
+        trigger_config=kinds.masked(definition.config),
+        prompt_template=definition.template,
+        poll_interval_secs=definition.poll_interval,
+        enabled=definition.is_enabled,
+        tool_policy=definition.tools.data(),
+        created_at=key_time(trigger.created_at),
+        updated_at=key_time(trigger.updated_at),
+        file=definition.file or None,
+        notes=notes,
+        **policy,
+    )
 
 
-def agent_shape(card: AgentCard, *, is_busy: bool = False) -> dict[str, Any]:
+def agent_line(
+    card: AgentCard, notes: tuple[str, ...] | Maybe = UNSET, *, is_busy: bool = False
+) -> views.TriggerAgent:
     config = dict(card.config)
     config["env"] = {name: kinds.shown(text) for name, text in config.get("env", {}).items()}
     config.setdefault("tool_policy", {"mode": "allow_all"})
-    return {
-        "id": card.id,
-        "name": card.name,
-        "status": "running" if card.is_enabled else "stopped",
-        "activity": "busy" if is_busy else "idle",
-        "config": config,
-        "session_id": None,
-        "backend_type": None,
-        "created_at": key_time(card.created_at),
-        "updated_at": key_time(card.updated_at),
-        "file": card.file or None,
-    }
+    return views.TriggerAgent(
+        id=card.id,
+        name=card.name,
+        status="running" if card.is_enabled else "stopped",
+        activity="busy" if is_busy else "idle",
+        config=config,
+        session_id=None,
+        backend_type=None,
+        created_at=key_time(card.created_at),
+        updated_at=key_time(card.updated_at),
+        file=card.file or None,
+        notes=notes,
+    )
 
 
-def _approval(filed: Filed, order: PromptOrder) -> dict[str, Any]:
+def _approval(filed: Filed, order: PromptOrder, status: str = "pending") -> views.Approval:
     receipt = filed.receipt
-    return {
-        "receipt": filed.number,
-        "workflow": filed.title,
-        "agent": filed.agents[0] if filed.agents else "",
-        "source_id": receipt.key,
-        "prompt": order.prompt(key=receipt.key, planned_at=receipt.planned_at),
-        "status": "pending",
-        "created_at": key_time(order.asked_until - APPROVAL),
-        "expires_at": key_time(order.asked_until),
-    }
+    return views.Approval(
+        receipt=filed.number,
+        workflow=filed.title,
+        agent=filed.agents[0] if filed.agents else "",
+        source_id=receipt.key,
+        prompt=order.prompt(key=receipt.key, planned_at=receipt.planned_at),
+        status=status,
+        created_at=key_time(order.asked_until - APPROVAL),
+        expires_at=key_time(order.asked_until),
+    )
 
 
-def _usage(runs: Sequence[Run]) -> dict[str, float]:
+def _usage(runs: Sequence[Run]) -> views.Usage:
     def total(name: str) -> float:
         values: list[Any] = [run.facts.get(name) for run in runs]
         return sum((each for each in values if type(each) in {int, float}), 0.0)
 
     ended = [run.ended_at - run.started_at for run in runs if run.ended_at is not None]
-    return {
-        "runs": len(runs),
-        "turns": int(total("steps")),
-        "input_tokens": int(total("tokens_in")),
-        "output_tokens": int(total("tokens_out")),
-        "total_cost_usd": round(total("cost"), 6),  # as the programs reckon
-        "duration_secs": round(sum((each.total_seconds() for each in ended), 0.0), 3),
-    }
+    return views.Usage(
+        runs=len(runs),
+        turns=int(total("steps")),
+        input_tokens=int(total("tokens_in")),
+        output_tokens=int(total("tokens_out")),
+        total_cost_usd=round(total("cost"), 6),
+        duration_secs=round(sum((each.total_seconds() for each in ended), 0.0), 3),
+    )
 
 
 def _asked(order: PromptOrder, now: datetime) -> tuple[PromptOrder, Reason]:

@@ -84,8 +84,8 @@ class EmptyFolderError(HoraeError, code="agentd_empty", exit_code=Exit.NOT_FOUND
     def __init__(self, path: str) -> None:
         self.path = path
         super().__init__(
-            f"No YAML templates found in '{path}'. "
-            "Expected .yml or .yaml files in agents/ and workflows/, or in the directory itself."
+            f"{path}: there are no .yml or .yaml files, neither in agents/ and workflows/ "
+            "nor in the directory itself"
         )
 
 
@@ -194,7 +194,7 @@ def _template(workflow: DefinitionFile, path: str, top: str) -> dict[str, str]:
 class Synced(NamedTuple):
     """What changed, what is wrong, and whether all that is there could be read."""
 
-    changes: list[apply.FileChange]
+    changes: list[apply.PlannedChange]
     wrong: list[str]
     is_whole: bool
     # Files that were read and cannot be used, and why; None: nothing new is known of them.
@@ -223,7 +223,7 @@ async def sync(
     except PlanFileError as error:  # the folder itself
         return Synced([], [error.reason], is_whole=False)
     wrong, broken = list(folder.errors), dict(folder.broken)
-    changes: list[apply.FileChange] = []
+    changes: list[apply.PlannedChange] = []
     doubles = _doubles(folder.definitions)
     wrong += apply.error_lines(doubles.values())
     broken |= {file: _why([each]) for file, each in doubles.items()}
@@ -339,10 +339,11 @@ def _why(found: Iterable[Diagnostic]) -> str:
 
 
 def _called(path: str, base: str) -> str:
-    """Return what a file is called: from the base if it is beneath it, else as it was named."""
-    whole, start = _whole(path), _whole(base)
-    inside = whole.removeprefix(f"{start.rstrip('/')}/")
-    return inside if inside != whole else path
+    """Return what a file is called: from the base if it is beneath it, else its whole path.
+
+    What was typed elsewhere, such as `.agentd/a.yml`, would be another file from the base.
+    """
+    return _whole(path).removeprefix(f"{_whole(base).rstrip('/')}/")
 
 
 def _whole(path: read.StrPath) -> str:

@@ -10,6 +10,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from msgspec import to_builtins
+
 from horae.cli.output import Form, Output, clean, console, echo, print_rows, safe
 from horae.cli.sources import plan_root
 from horae.config import Config, load, secrets_of, state_directory
@@ -71,14 +73,14 @@ def run_file(
     show = _Screen(output) if output.form is Form.TABLE else None
     records, code = asyncio.run(_run_all(asked, text, resume=taken, show=show))
     if show is None:
-        print_rows(output, [record.data() for record in records], lambda: None)
+        print_rows(output, records, lambda: None)
     return code
 
 
 def records_of(file: str, text: str, given: bytes) -> tuple[list[dict[str, object]], int]:
     asked = _call(file, text=text)
     records, code = asyncio.run(_run_all(asked, given))
-    return [record.data() for record in records], code
+    return [to_builtins(record) for record in records], code
 
 
 class _WorkflowCall(NamedTuple):
@@ -177,15 +179,15 @@ class _Screen:
             await self._draw(record, ended)
         else:
             await ended
-        for world in record.world.every():
+        for world in record.every():
             taken = {each.after for each in world.steps}
             for step in world.steps:
-                if step.text and step.name not in taken:
+                if (text := world.tasks[step.name]) and step.name not in taken:
                     echo(f"\n{step.name}:")
-                    sys.stdout.write(clean(step.text) + "\n")
+                    sys.stdout.write(clean(text) + "\n")
         for note in record.notes:
             echo(f"horae: note: {note}", err=True)
-        echo(f"\n{record.world.name}: {record.outcome} ({record.reason}); run {record.run}")
+        echo(f"\n{record.name}: {record.outcome} ({record.reason}); run {record.run}")
 
     async def _draw(self, record: Record, ended: Awaitable[object]) -> None:
         from rich.live import Live
@@ -204,8 +206,9 @@ def _drawn(record: Record, now: datetime) -> RenderableType:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    for world in record.world.every():
-        table.add_row(safe(world.name, style="bold"), safe(world.reason, style="dim"))
+    for world in record.every():
+        reason = "" if world is record else world.reason  # that of the run comes below
+        table.add_row(safe(world.name, style="bold"), safe(reason, style="dim"))
         for step in world.steps:
             style = _STYLES.get(step.status, "dim")
             seconds = step.seconds

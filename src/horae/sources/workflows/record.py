@@ -7,27 +7,27 @@ import codecs
 import json
 import os
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.core.entry import key_time
+from msgspec import Struct, to_builtins
+
 from horae.core.ports import Ended, RunError, Unreleased
 from horae.core.private import private_file
-from horae.core.receipt import NO_REASON, Reason, Status
+from horae.core.receipt import Reason, Status
 from horae.org.document import read
+from horae.org.plan import ScheduleData
 from horae.org.world import World, world_data, worlds
 from horae.sources.workflows.dataflow import flow_of
-from horae.timing.rfc3339 import format_with_offset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from datetime import datetime
 
-    from horae.org.plan import ScheduleData
 
 RECORD: Final = "record.json"
+_RUNNING: Final = "running"
 SMALL: Final = 64 << 10  # bytes of a record that is kept in the ledger, too
 SHOWN: Final = 1 << 20  # bytes of an output that stand in a record
 LONGEST_RECORD: Final = 1 << 30
@@ -49,9 +49,11 @@ class StepStatus(StrEnum):
         return self in {StepStatus.DONE, StepStatus.REUSED}
 
 
-@dataclass(slots=True, kw_only=True)
-class StepRecord:
-    """One step, filled in as it goes on; its fields are in the order in which records have them."""
+_TIMES: Final = {"started_at": "started", "finished_at": "finished"}
+
+
+class StepRecord(Struct, kw_only=True, rename=_TIMES | {"size": "bytes"}):
+    """One step, filled in as it goes on."""
 
     name: str
     status: StepStatus = StepStatus.WAITING
@@ -62,7 +64,7 @@ class StepRecord:
     line: int
     error_line: int | None = None  # in the plan, where the tool's own words tell
     after: str | None = None  # the step whose output it was given
-    uses: tuple[str, ...] = ()
+    uses: list[str] = []
     persist: bool = False
     started_at: datetime | None = None
     finished_at: datetime | None = None
@@ -75,106 +77,79 @@ class StepRecord:
     output: str | None = None  # the file beside the record that keeps it
     digest: str | None = None  # of language, text and input
     sum: str | None = None  # the SHA-256 of its output
-    text: str | None = None  # of its output, trimmed; not in its own row
 
     @property
     def where(self) -> str:
         return f"{self.file}:{self.line}"
 
-    def take_output(self, data: bytes, size: int, *, is_cut: bool) -> None:
+    def take_output(self, data: bytes, size: int, *, is_cut: bool) -> str:
+        """Note what is known of the output, and return its text, trimmed."""
         self.size, self.cut = size, is_cut
         decoder = codecs.getincrementaldecoder("utf-8")()
         try:  # a cut may go through a character
-            self.text, self.encoding = decoder.decode(data, final=not self.cut).strip(), "utf-8"
+            text, self.encoding = decoder.decode(data, final=not self.cut).strip(), "utf-8"
         except UnicodeDecodeError:
-            self.text, self.encoding = base64.b64encode(data).decode(), "base64"
-
-    def data(self) -> dict[str, object]:
-        found = {_KEYS.get(each.name, each.name): getattr(self, each.name) for each in fields(self)}
-        del found["text"]
-        times = {"started": _time(self.started_at), "finished": _time(self.finished_at)}
-        return found | {"status": self.status.value, "uses": list(self.uses)} | times
+            text, self.encoding = base64.b64encode(data).decode(), "base64"
+        return text
 
 
-_KEYS: Final = {"started_at": "started", "finished_at": "finished", "size": "bytes"}
-
-
-@dataclass(slots=True)
-class WorldRecord:
+class WorldRecord(Struct, kw_only=True, rename={"name": "workflow", "children": "sub_workflows"}):
     name: str
     schedule: ScheduleData | None
     exports: list[str]
-    steps: list[StepRecord]
-    children: list[WorldRecord]
-    status: StepStatus = StepStatus.WAITING
+    tasks: dict[str, str | None]  # the output of each step, trimmed
+    children: list[WorldRecord] = []
+    status: str = StepStatus.WAITING
     reason: str = ""
+    steps: list[StepRecord]
 
     def every(self) -> Iterator[WorldRecord]:
         yield self
         for child in self.children:
             yield from child.every()
 
+    def all_steps(self) -> Iterator[StepRecord]:
+        for world in self.every():
+            yield from world.steps
+
     def settle(self) -> None:
         for each in self.every():
-            if each.status is not StepStatus.SKIPPED:
+            if each.status != StepStatus.SKIPPED:
                 bad = next((step for step in each.steps if not step.status.is_good), None)
                 each.status = StepStatus.DONE if bad is None else bad.status
                 each.reason = "" if bad is None else f"{bad.name}: {bad.error}"
 
-    def data(self) -> dict[str, object]:
-        return {
-            "workflow": self.name,
-            "schedule": self.schedule,
-            "exports": self.exports,
-            "tasks": {step.name: step.text for step in self.steps},
-            "sub_workflows": [child.data() for child in self.children],
-            "status": self.status.value,
-            "reason": self.reason,
-            "steps": [step.data() for step in self.steps],
-        }
 
+class Record(WorldRecord, kw_only=True, rename=_TIMES):
+    """The outermost workflow, and how its run goes."""
 
-@dataclass(slots=True)
-class Record:
+    status: str = _RUNNING
+    reason_code: str | None = None
     run: int | str
     file: str
     line: int
-    world: WorldRecord
-    planned_at: datetime | None = None
+    planned: str | None = None  # the scheduled time
     started_at: datetime | None = None
     finished_at: datetime | None = None
-    outcome: Status | None = None  # None while it goes on
-    reason: Reason = NO_REASON
     exit_code: int | None = None
-    notes: tuple[str, ...] = ()
-    is_released: bool = False
+    notes: list[str] = []
 
-    def steps(self) -> Iterator[StepRecord]:
-        for world in self.world.every():
-            yield from world.steps
+    @property
+    def outcome(self) -> Status | None:
+        return None if self.status == _RUNNING else Status(self.status)
 
     @property
     def is_good(self) -> bool:
         return self.outcome in {Status.DONE, Status.NO_WORK}
 
-    def data(self) -> dict[str, object]:
-        return self.world.data() | {
-            "status": "running" if self.outcome is None else self.outcome.value,
-            "reason": self.reason,
-            "reason_code": self.reason.code or None,
-            "run": self.run,
-            "file": self.file,
-            "line": self.line,
-            "planned": None if self.planned_at is None else key_time(self.planned_at),
-            "started": _time(self.started_at),
-            "finished": _time(self.finished_at),
-            "exit_code": self.exit_code,
-            "notes": list(self.notes),
-        }
+    def end(self, outcome: Status, reason: Reason, exit_code: int | None, *, now: datetime) -> None:
+        self.settle()
+        self.status, self.reason, self.reason_code = outcome, str(reason), reason.code or None
+        self.exit_code, self.finished_at = exit_code, now
 
-    def write(self, directory: Path) -> None:
+    def write(self, directory: Path, *, is_released: bool) -> None:
         """Write it in one step; after a power cut it is not believed."""
-        kept = {**self.data(), "released": self.is_released, "boot": boot()}
+        kept = {**to_builtins(self), "released": is_released, "boot": boot()}
         put(directory / RECORD, json.dumps(kept, ensure_ascii=False).encode(errors="replace"))
 
 
@@ -257,7 +232,3 @@ def put(path: Path, data: bytes) -> None:
     with private_file(beside) as file:
         file.write(data)
     os.replace(beside, path)
-
-
-def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else format_with_offset(moment)

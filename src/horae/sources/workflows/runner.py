@@ -15,7 +15,11 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
+from msgspec import to_builtins
+from msgspec.structs import asdict
+
 from horae.core.command import call_of
+from horae.core.entry import key_time
 from horae.core.headline import agent_blocks
 from horae.core.ports import Ended, HeldBackError, Process, RunError, Unreleased
 from horae.core.private import private_file
@@ -218,6 +222,7 @@ class _Step:
 
     flow: FlowStep
     note: records.StepRecord
+    tasks: dict[str, str | None]  # the outputs of its workflow
     timeout: timedelta | None
     memory: int | None
     before: _Step | None = None  # the step whose output it takes
@@ -273,7 +278,7 @@ class WorkflowRun:
         self._task: asyncio.Task[None] | None = None
         try:
             os.makedirs(order.directory, 0o700, exist_ok=True)
-            self.record.write(order.directory)
+            self.record.write(order.directory, is_released=False)
         except OSError as error:
             raise RunError(
                 f"{order.directory}: {error.strerror}; the record of the run is written there"
@@ -287,10 +292,9 @@ class WorkflowRun:
     def go(self) -> None:
         if self._task is not None or self._end.done():
             return
-        self.record.is_released = True
         self.record.started_at = self._clock.now()
         try:
-            self.record.write(self._directory)
+            self.record.write(self._directory, is_released=True)
         except OSError as error:
             # Nothing may run of which an engine after this one could not know.
             words = f"the record of the run cannot be written: {error.strerror}"
@@ -583,7 +587,8 @@ class WorkflowRun:
             output.keep()
         # A little more than is shown, so that no secret is cut in two and shown in part.
         beginning = self._masked(output.part(0, records.SHOWN + _BEYOND))[: records.SHOWN]
-        note.take_output(beginning, output.size, is_cut=output.size > records.SHOWN)
+        is_cut = output.size > records.SHOWN
+        step.tasks[note.name] = note.take_output(beginning, output.size, is_cut=is_cut)
         note.sum, note.output = output.sum, output.path.name
         self._say(step, status)
 
@@ -610,7 +615,7 @@ class WorkflowRun:
 
     def _say(self, step: _Step, status: records.StepStatus, error: str | None = None) -> None:
         now, note = self._clock.now(), step.note
-        note.status, note.error = status, error
+        note.status, note.error = status, error and str(error)  # it may be a Reason
         if status is records.StepStatus.RUNNING:
             note.started_at = now
         elif note.started_at is not None:
@@ -641,11 +646,9 @@ class WorkflowRun:
         """Say how all of it ended, write that down, and leave only what is to be kept."""
         record, directory = self.record, self._directory
         self._write_log()
-        record.world.settle()
         bad = next((step for step in self._steps if step.note.status in _BAD), None)
         outcome, reason, code = self._outcome(None if bad is None else bad.note)
-        record.outcome, record.reason, record.exit_code = outcome, reason, code
-        record.finished_at = self._clock.now()
+        record.end(outcome, reason, code, now=self._clock.now())
         kept = set()
         for step in self._steps:
             # A run that failed may be resumed where it ended.
@@ -657,14 +660,14 @@ class WorkflowRun:
             else:
                 note.output = None
         try:
-            record.write(directory)
+            record.write(directory, is_released=True)
         except OSError as error:
             log.warning("cannot write the record in %s: %s", directory, error)
         for each in directory.iterdir():
             if each.suffix in {".out", ".bin", ".in"} and each.name not in kept:
                 with suppress(OSError):  # it goes with the directory of the run
                     os.remove(each)
-        facts = records.kept_facts(record.data(), directory)
+        facts = records.kept_facts(to_builtins(record), directory)
         if bad is not None:
             facts["tail"] = "\n".join(last_lines(bad.words))
         return Ended(outcome, reason, code, facts)
@@ -722,31 +725,48 @@ def _staged(order: WorkflowOrder) -> tuple[records.Record, list[tuple[Flow, list
             names = " → ".join(step.name for step in (*loop, loop[0]))
             where = f"{order.file}:{lines[loop[0].component.at]}"
             raise RunError(f"{where}: these steps depend on each other: {names}; remove one :in")
-        steps = [_step(step, flow, order, lines[step.component.at]) for step in flow.steps]
+        tasks: dict[str, str | None] = dict.fromkeys(step.name for step in flow.steps)
+        places = [lines[step.component.at] for step in flow.steps]
+        made = zip(flow.steps, places, strict=True)
+        steps = [_step(step, flow, order, line, tasks) for step, line in made]
         for step in steps:
             step.followers = [steps[number] for number in flow.followers[step.flow.number]]
             step.before = None if step.flow.after is None else steps[step.flow.after]
-        found = [step.note for step in steps]
-        record = records.WorldRecord(world.name, world.schedule, world.exports, found, [])
+        record = _world_record(world, tasks, [step.note for step in steps])
         stages.append((flow, steps))
         for child in world.workflows:
             if order.is_timed and has_own_clock(child):
-                left = records.WorldRecord(child.name, child.schedule, child.exports, [], [])
+                left = _world_record(child, {}, [])
                 left.status, left.reason = records.StepStatus.SKIPPED, "has its own schedule"
                 record.children.append(left)
             else:
                 record.children.append(staged(child, depth + 1))
         return record
 
-    world = staged(order.world, 1)
-    line = lines[order.world.at]
+    world = asdict(staged(order.world, 1))
+    del world["status"]
     record = records.Record(
-        order.run, order.file, line, world, planned_at=order.planned_at, notes=tuple(notes)
+        **world,
+        run=order.run,
+        file=order.file,
+        line=lines[order.world.at],
+        planned=None if order.planned_at is None else key_time(order.planned_at),
+        notes=notes,
     )
     return record, stages
 
 
-def _step(step: FlowStep, flow: Flow, order: WorkflowOrder, line: int) -> _Step:
+def _world_record(
+    world: World, tasks: dict[str, str | None], steps: list[records.StepRecord]
+) -> records.WorldRecord:
+    return records.WorldRecord(
+        name=world.name, schedule=world.schedule, exports=world.exports, tasks=tasks, steps=steps
+    )
+
+
+def _step(
+    step: FlowStep, flow: Flow, order: WorkflowOrder, line: int, tasks: dict[str, str | None]
+) -> _Step:
     component, headline = step.component, order.plan.headlines[step.component.at]
     block, props, where = component.block, headline.props, f"{order.file}:{line}"
     if block is None or not block.lang:
@@ -758,7 +778,7 @@ def _step(step: FlowStep, flow: Flow, order: WorkflowOrder, line: int) -> _Step:
         file=order.file,
         line=line + headline.text.count("\n", 0, block.span.start),
         after=None if step.after is None else flow.steps[step.after].name,
-        uses=component.uses,
+        uses=list(component.uses),
         persist=component.persist,
     )
     try:
@@ -769,7 +789,7 @@ def _step(step: FlowStep, flow: Flow, order: WorkflowOrder, line: int) -> _Step:
     if size is None:
         raise RunError(f"{where}: :MEMORY: {props['MEMORY'][:60]}: write a size such as 512M or 2G")
     memory = int(size[1]) * _UNITS[size[2].upper()] if "MEMORY" in props else None
-    return _Step(step, note, timeout, memory)
+    return _Step(step, note, tasks, timeout, memory)
 
 
 def _variables(props: Mapping[str, str]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 from horae.core.ports import Ended, LauncherLostError
 from horae.core.private import private_file
 from horae.core.receipt import Reason, ReasonCode, Status
-from horae.process.logs import clear
+from horae.process.logs import RunLog, clear
 from horae.process.processes import LOG_NAME, LiveRun, Processes, Spec
 from horae.process.supervisor import now as boot_seconds
 from horae.sources.workflows.record import put
@@ -196,12 +196,7 @@ def write_files(directory: Path, files: Mapping[str, bytes]) -> None:
 
 
 def log_of(directory: Path, most: int) -> bytes:
-    # A step that never began has none.
-    with suppress(OSError), (directory / LOG_NAME).open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        file.seek(max(0, size - most))
-        return file.read(most)
-    return b""
+    return RunLog(directory / LOG_NAME).last(most)[0]
 
 
 def size_text(size: int) -> str:

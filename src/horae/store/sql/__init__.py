@@ -23,7 +23,20 @@ _OWN: Final = {
         for name in ("entry", "event", "member", "receipt", "run", "several", "text")
     },
 }
+# What PostgreSQL does for many rows at once, and which of their values are texts.
+_MANY: Final = (
+    "entry.account_armed", "entry.account_planned", "entry.commit_file", "entry.forget_file",
+    "entry.insert", "entry.know_file", "entry.over_as_planned", "entry.unmiss", "event.insert",
+    "receipt.insert", "receipt.move", "receipt.settle", "run.close", "run.identify", "run.insert",
+)  # fmt: skip
+_TEXTS: Final = frozenset({
+    "actor", "address", "agents", "body", "broken", "commit", "commit_id", "digest", "facts",
+    "file", "key", "kind", "known_as", "member", "memory", "note", "outcome", "policy", "reason",
+    "reason_code", "rule", "source", "spec", "status", "title", "unarmed", "was", "work",
+})  # fmt: skip
 _VALUE: Final = re.compile(r":([a-z_]+)")
+_LOCK: Final = re.compile(r"\s+FOR NO KEY UPDATE[a-z, A-Z]*$")  # on SQLite nobody else writes
+_LISTED: Final = re.compile(r"IN \(SELECT value FROM json_each\(:(\w+)\)\)")
 _NAME: Final = re.compile(r"^-- name: (\w+)\n((?:-- .*\n)+)", re.MULTILINE)
 
 
@@ -49,12 +62,43 @@ def theme(name: str) -> dict[str, str]:
 def named(dialect: str) -> dict[str, str]:
     """Return the queries of a transaction as a dialect says them, such as `entry.one`.
 
-    PostgreSQL has some of its own; `entry.insert_many` is `entry.insert` of many rows, which
-    come as one JSON text called `rows`. On SQLite `alike.entry_over` is `entry.over` of rows
-    that differ in nothing but their numbers.
+    PostgreSQL has some of its own, and locks the rows that it is to change; `entry.insert_many` is
+    `entry.insert` of many rows.
     """
     places = [*((name, name) for name in _THEMES), *_OWN[dialect].items()]
-    return {f"{name}.{word}": text for name, at in places for word, text in theme(at).items()}
+    known = {f"{name}.{word}": text for name, at in places for word, text in theme(at).items()}
+    if not dialect:
+        return {name: _LOCK.sub("", text) for name, text in known.items()}
+    known = {name: _LISTED.sub(_listed, text) for name, text in known.items()}
+    return known | {f"{name}_many": of_many(known[name]) for name in _MANY}
+
+
+def _listed(found: re.Match[str]) -> str:
+    """Return how PostgreSQL looks for what is in a list, which comes as JSON."""
+    if found[1] == "numbers":
+        return "= ANY (CAST(translate(:numbers, '[]', '{}') AS bigint[]))"
+    return f"IN (SELECT jsonb_array_elements_text(CAST(:{found[1]} AS jsonb)))"
+
+
+def of_many(query: str) -> str:
+    """Return a query of one row as PostgreSQL does it for many, which come as JSON in `rows`.
+
+    >>> of_many("INSERT INTO bed (number, kind) VALUES (:number, :kind)")
+    'INSERT INTO bed (number, kind) SELECT new.number, new.kind
+        FROM json_to_recordset(CAST(:rows AS json)) AS new (number bigint, kind text)'
+    >>> of_many("DELETE FROM bed WHERE bed.number = :number")
+    'DELETE FROM bed USING json_to_recordset(CAST(:rows AS json)) AS new (number bigint)
+        WHERE bed.number = new.number'
+    """
+    names = dict.fromkeys(_VALUE.findall(query))
+    types = ", ".join(f"{name} {'text' if name in _TEXTS else 'bigint'}" for name in names)
+    rows = f"json_to_recordset(CAST(:rows AS json)) AS new ({types})"
+    placed = _VALUE.sub(r"new.\1", query)
+    if query.startswith("INSERT"):
+        select = rf"SELECT \1 FROM {rows}"  # noqa: S608 - the names are those of our queries
+        return re.sub(r"VALUES \((.*?)\)", select, placed, flags=re.DOTALL)
+    source = "USING" if query.startswith("DELETE") else "FROM"
+    return placed.replace("WHERE", f"{source} {rows} WHERE", 1)
 
 
 class PlacedQuery(NamedTuple):
@@ -80,8 +124,8 @@ def by_place(query: str, nulls: frozenset[str] = frozenset(), rows: int = 1) -> 
 
 
 @cache
-def migrations(dialect: str = "") -> tuple[str, ...]:
-    """Return the migrations in order; the first makes version 1 of the schema."""
+def migrations(dialect: str = "") -> dict[int, str]:
+    """Return by the version of the schema what makes it; the first is that of Horae 0.1."""
     folder = files(__name__) / dialect / "migrations"
     names = sorted(each.name for each in folder.iterdir() if each.name.endswith(".sql"))
-    return tuple((folder / name).read_text(encoding="utf-8") for name in names)
+    return {int(name[:4]): (folder / name).read_text(encoding="utf-8") for name in names}

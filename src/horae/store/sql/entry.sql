@@ -51,8 +51,8 @@ WHERE source = :source AND commit_id IS NULL AND gone_at IS NULL AND missing_at 
 -- Note the commit of the entries in a file of which none is known; of one that is missing the
 -- text no longer stands there.
 UPDATE entry SET commit_id = :commit_id
-WHERE source = :source AND file = :file AND commit_id IS NULL AND gone_at IS NULL
-  AND missing_at IS NULL;
+WHERE entry.source = :source AND entry.file = :file AND entry.commit_id IS NULL
+  AND gone_at IS NULL AND missing_at IS NULL;
 
 -- name: present
 -- All that is there of a source.
@@ -60,13 +60,13 @@ SELECT * FROM entry WHERE source = :source AND gone_at IS NULL;
 
 -- name: in_files
 -- What is there in some files of a source.
-SELECT entry.* FROM json_each(:files) CROSS JOIN entry
-ON source = :source AND file = value AND gone_at IS NULL;
+SELECT * FROM entry
+WHERE source = :source AND file IN (SELECT value FROM json_each(:files)) AND gone_at IS NULL;
 
 -- name: at_addresses
 -- What stands, or stood when it was last seen, at some addresses of a source.
-SELECT entry.* FROM json_each(:addresses) CROSS JOIN entry
-ON source = :source AND address = value;
+SELECT * FROM entry
+WHERE source = :source AND address IN (SELECT value FROM json_each(:addresses));
 
 -- name: missing
 -- What the last scans of a source have missed.
@@ -174,20 +174,22 @@ UPDATE entry SET
 WHERE number = :number;
 
 -- name: standing
--- Where some entries stand, whether they may fire, and what their receipts are to carry.
+-- Where some entries stand, whether they may fire, and what their receipts are to carry. No run
+-- of theirs ends on another node meanwhile.
 SELECT number, accounted_to, ended_at, commit_id, source,
   spec IS NOT NULL AND gone_at IS NULL AND missing_at IS NULL AND paused_at IS NULL AS is_armed,
   file, line, digest
-FROM json_each(:numbers) CROSS JOIN entry ON number = value;
+FROM entry WHERE number IN (SELECT value FROM json_each(:numbers))
+ORDER BY number FOR NO KEY UPDATE;
 
 -- name: account_armed
 -- Move the watermark of an entry that may fire.
 UPDATE entry SET accounted_to = :accounted_to, ended_at = :ended_at, next_at = :next_at
-WHERE number = :number;
+WHERE entry.number = :number;
 
 -- name: account_planned
 -- Move the watermark of an entry that may fire and does not count from an end.
-UPDATE entry SET accounted_to = :accounted_to, next_at = :next_at WHERE number = :number;
+UPDATE entry SET accounted_to = :accounted_to, next_at = :next_at WHERE entry.number = :number;
 
 -- name: tick
 -- Count ticks.
@@ -206,8 +208,8 @@ WHERE number = :number;
 -- Remember the end of a run that changes nothing about the next moment.
 UPDATE entry SET
   ended_at = :ended_at, streak = :streak, failures = :failures,
-  memory = coalesce(:memory, memory)
-WHERE number = :number;
+  memory = coalesce(:memory, entry.memory)
+WHERE entry.number = :number;
 
 -- name: remember
 -- What the entry's next run is to know.
@@ -219,7 +221,7 @@ UPDATE entry SET missing_at = :now WHERE number = :number;
 
 -- name: unmiss
 -- Note that an entry is not missing after all.
-UPDATE entry SET missing_at = NULL WHERE number = :number;
+UPDATE entry SET missing_at = NULL WHERE entry.number = :number;
 
 -- name: gone
 -- Note that an entry is no longer where it was.
@@ -252,4 +254,4 @@ ON CONFLICT (source, file) DO UPDATE SET known_as = excluded.known_as;
 
 -- name: forget_file
 -- Forget by what a file was known.
-DELETE FROM known_file WHERE source = :source AND file = :file;
+DELETE FROM known_file WHERE known_file.source = :source AND known_file.file = :file;

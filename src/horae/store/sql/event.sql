@@ -11,9 +11,9 @@ SELECT first_seen_at, 'entry_new', number,
 FROM entry WHERE number BETWEEN :first AND :last ORDER BY number;
 
 -- name: newest
--- The number of the last event.
-SELECT coalesce(max(number), 0) FROM event;
+-- The number of the last event before which nothing can come any more.
+SELECT coalesce(max(number), 0) FROM event WHERE number <= :through;
 
 -- name: after
 -- What happened after an event.
-SELECT * FROM event WHERE number > :number ORDER BY number LIMIT :limit;
+SELECT * FROM event WHERE number > :number AND number <= :through ORDER BY number LIMIT :limit;

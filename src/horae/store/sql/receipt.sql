@@ -7,13 +7,15 @@ SELECT * FROM filed WHERE number = :number;
 SELECT * FROM filed WHERE entry = :entry AND key = :key;
 
 -- name: standing
--- Where a receipt stands.
-SELECT number, entry, status, attempts, machine, settled_at FROM receipt WHERE number = :number;
+-- Where a receipt stands, and will until we have moved it.
+SELECT number, entry, status, attempts FROM receipt WHERE number = :number FOR NO KEY UPDATE;
 
 -- name: standing_of_run
--- Where the receipt of a run stands that has not ended.
-SELECT number, entry, status, attempts, machine, settled_at FROM receipt
-WHERE number = (SELECT receipt FROM run WHERE number = :number AND ended_at IS NULL);
+-- Where the receipt of a run stands that has not ended, and will until we have moved it.
+SELECT receipt.number, entry, status, attempts
+FROM run JOIN receipt ON receipt.number = run.receipt
+WHERE run.number = :number AND run.ended_at IS NULL
+FOR NO KEY UPDATE OF receipt, run;
 
 -- name: taken
 -- Which of some keys have their receipts; each is given with its entry.
@@ -39,11 +41,11 @@ VALUES (
 -- no machine has it. What moves was not final, so it was not settled.
 UPDATE receipt SET
   status = :status, reason = :reason, reason_code = :reason_code,
-  start_at = coalesce(:start_at, start_at),
+  start_at = coalesce(:start_at, receipt.start_at),
   attempts = :attempts, deaths = deaths + :died, ended_at = :ended_at,
   settled_at = CAST(:settled_at AS BIGINT),
   machine = CASE WHEN :has_machine = 1 THEN machine END
-WHERE number = :number AND status = :was;
+WHERE receipt.number = :number AND receipt.status = :was;
 
 -- name: late
 -- What ran, was planned in a period, and was decided later than it should have been.
@@ -76,7 +78,7 @@ ORDER BY +number;
 -- name: settle
 -- Note that all that follows from a final receipt is done.
 UPDATE receipt SET settled_at = :now
-WHERE number = :number AND settled_at IS NULL
+WHERE receipt.number = :number AND settled_at IS NULL
   AND NOT (status = 'waiting' OR status = 'held' OR status = 'starting' OR status = 'running');
 
 -- name: unsettled
@@ -90,30 +92,25 @@ ORDER BY number LIMIT :limit;
 -- name: page
 -- Receipts, newest first, by window and status.
 SELECT * FROM filed
-WHERE (:since IS NULL OR coalesce(through_at, planned_at) >= :since)
-  AND (:until IS NULL OR planned_at <= :until)
-  AND (:statuses IS NULL OR status IN (SELECT value FROM json_each(:statuses)))
-  AND (:cursor IS NULL OR number < :cursor)
+WHERE coalesce(through_at, planned_at) >= :since AND +planned_at <= :until AND number < :cursor
+  AND instr(:statuses, status) > 0
 ORDER BY number DESC LIMIT :limit;
 
 -- name: page_of_entry
 -- Receipts of one entry, newest first, by window and status.
 SELECT * FROM filed
 WHERE entry = :entry
-  AND (:since IS NULL OR coalesce(through_at, planned_at) >= :since)
-  AND (:until IS NULL OR planned_at <= :until)
-  AND (:statuses IS NULL OR status IN (SELECT value FROM json_each(:statuses)))
-  AND (:cursor IS NULL OR number < :cursor)
+  AND coalesce(through_at, planned_at) >= :since AND +planned_at <= :until AND number < :cursor
+  AND instr(:statuses, status) > 0
 ORDER BY number DESC LIMIT :limit;
 
 -- name: page_open
 -- Receipts that are not final, newest first; said so that the small index of them is used.
 SELECT * FROM filed
 WHERE (status = 'waiting' OR status = 'held' OR status = 'starting' OR status = 'running')
-  AND entry > 0 AND status IN (SELECT value FROM json_each(:statuses))
-  AND (:since IS NULL OR coalesce(through_at, planned_at) >= :since)
-  AND (:until IS NULL OR planned_at <= :until)
-  AND (:cursor IS NULL OR number < :cursor)
+  AND entry > 0
+  AND coalesce(through_at, planned_at) >= :since AND +planned_at <= :until AND +number < :cursor
+  AND instr(:statuses, status) > 0
 ORDER BY +number DESC LIMIT :limit;
 
 -- name: give_up_keys

@@ -9,14 +9,14 @@ SELECT * FROM run WHERE receipt = :receipt AND ended_at IS NULL;
 
 -- name: identify
 -- Note which process a run is.
-UPDATE run SET pid = :pid, pid_started = :pid_started WHERE number = :number;
+UPDATE run SET pid = :pid, pid_started = :pid_started WHERE run.number = :number;
 
 -- name: close
 -- End a run; without an outcome it was given back.
 UPDATE run SET
   ended_at = :now, outcome = :outcome, exit_code = :exit_code, reason = :reason,
   reason_code = :reason_code, facts = :facts
-WHERE number = :number;
+WHERE run.number = :number;
 
 -- name: of_receipt
 -- Every attempt of a receipt.
@@ -30,6 +30,12 @@ SELECT * FROM run WHERE number = :number;
 -- The newest run of an entry.
 SELECT run.* FROM run JOIN receipt ON receipt.number = run.receipt
 WHERE receipt.entry = :entry ORDER BY run.number DESC LIMIT 1;
+
+-- name: newest_ends
+-- The newest run of each entry that ended well, and the newest that did not.
+SELECT max(run.number) FROM run JOIN receipt ON receipt.number = run.receipt
+WHERE run.outcome IS NOT NULL
+GROUP BY receipt.entry, CASE WHEN run.outcome IN ('done', 'no_work') THEN 1 ELSE 0 END;
 
 -- name: all_open
 -- Every run that has not ended.

@@ -1,34 +1,32 @@
 -- name: starting
--- Where several receipts stand, how many runs each has had, and what the next one needs.
-SELECT receipt.number, receipt.status, receipt.machine,
+-- Where several receipts stand, how many runs each has had, and what the next one needs. Rows are
+-- locked in the order of their numbers here and below: of two nodes one waits, and then sees.
+SELECT receipt.number, receipt.status,
   coalesce((SELECT max(attempt) FROM run WHERE run.receipt = receipt.number), 0),
   entry.memory, receipt.digest, text.body
-FROM json_each(:numbers) CROSS JOIN receipt ON receipt.number = value
-CROSS JOIN entry ON entry.number = receipt.entry
-LEFT JOIN text ON text.digest = receipt.digest;
-
--- name: standing_of_runs
--- Where the receipts of runs that have not ended stand, each with the number of its run.
-SELECT receipt.number, entry, status, attempts, machine, value
-FROM json_each(:numbers) CROSS JOIN run ON run.number = value AND run.ended_at IS NULL
-CROSS JOIN receipt ON receipt.number = run.receipt;
+FROM receipt JOIN entry ON entry.number = receipt.entry
+LEFT JOIN text ON text.digest = receipt.digest
+WHERE receipt.number IN (SELECT value FROM json_each(:numbers))
+ORDER BY receipt.number FOR NO KEY UPDATE OF receipt;
 
 -- name: ending
--- The same, and what decides how these receipts go on.
-SELECT receipt.number, entry, status, attempts, machine, value, receipt.key, policy
-FROM json_each(:numbers) CROSS JOIN run ON run.number = value AND run.ended_at IS NULL
-CROSS JOIN receipt ON receipt.number = run.receipt;
+-- Where the receipts of runs that have not ended stand, each with its run, and how they go on.
+SELECT receipt.number, entry, status, attempts, run.number, receipt.key, policy
+FROM run JOIN receipt ON receipt.number = run.receipt
+WHERE run.ended_at IS NULL AND run.number IN (SELECT value FROM json_each(:numbers))
+ORDER BY receipt.number FOR NO KEY UPDATE OF receipt, run;
 
 -- name: goes_on
 -- What decides how some entries go on after a run.
 SELECT number, spec, accounted_to, ended_at, streak, failures
-FROM json_each(:numbers) CROSS JOIN entry ON number = value;
+FROM entry WHERE number IN (SELECT value FROM json_each(:numbers))
+ORDER BY number FOR NO KEY UPDATE;
 
 -- name: move
--- Change where several receipts stand, all alike.
+-- Change where several receipts stand, all alike; a node that has them is written down.
 UPDATE receipt SET
   status = :status, reason = :reason, reason_code = :reason_code, attempts = attempts + :attempts,
-  ended_at = NULL, settled_at = NULL
+  ended_at = NULL, settled_at = NULL, machine = coalesce(CAST(:machine AS TEXT), machine)
 WHERE number IN (SELECT value FROM json_each(:numbers));
 
 -- name: moved

@@ -17,8 +17,8 @@ from horae.files.read import MOST
 from horae.sources.board import page as board
 from horae.sources.crew import page as agents
 from horae.sources.plans import page as plan
+from horae.web.front import Front, offered
 from horae.web.page import calendar, entry, now, run, sheet, timeline
-from horae.web.router import Front, offered
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -36,7 +36,7 @@ def routes(front: Front, root: Path | None = None, *, most_plans: int = MOST) ->
     static = sheet.Static.read(_HERE / "static")
     ledger = offered(front.ledger, "ledger to read")
     views = VIEWS if front.nodes is None else (*VIEWS, now.NODES)
-    house = sheet.PageContext(front, ledger, static, sheet.templates(views), root, most_plans)
+    context = sheet.PageContext(front, ledger, static, sheet.templates(views), root, most_plans)
 
     async def file(request: Request) -> Response:
         return static.answer(request.path_params["version"], request.path_params["name"])
@@ -47,11 +47,12 @@ def routes(front: Front, root: Path | None = None, *, most_plans: int = MOST) ->
     async def no_page(asked: PageRequest) -> Sheet:
         raise sheet.PageError(f"there is no page {asked.url_path[:200]!r}")
 
+    shown = ((each.path, sheet.endpoint_of(context, each.show)) for each in views)
     return [
         Route("/static/{version}/{name}", file, methods=["GET"]),
         Route("/favicon.ico", icon, methods=["GET"]),
-        *(Route(each.path, sheet.endpoint_of(house, each.show), methods=["GET"]) for each in views),
-        BrowserRoute("/{path:path}", sheet.endpoint_of(house, no_page), methods=["GET"]),
+        *(Route(*each, methods=["GET"]) for each in shown),
+        BrowserRoute("/{path:path}", sheet.endpoint_of(context, no_page), methods=["GET"]),
     ]
 
 

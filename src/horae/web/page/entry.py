@@ -11,9 +11,9 @@ from horae.core.explain import entry_policy_words, parse_ask
 from horae.core.project import project, seams
 from horae.core.receipt import OPEN
 from horae.core.views import EntryLine, RequestError
+from horae.web.front import tag_of_entry
 from horae.web.page.sheet import DAY, FAR, PageRequest, PageView, Sheet
 from horae.web.page.timeline import firing
-from horae.web.router import tag_of_entry
 
 
 async def entry(asked: PageRequest) -> Sheet:
@@ -26,7 +26,7 @@ async def entry(asked: PageRequest) -> Sheet:
     item = found.item
     values: dict[str, object] = {"line": line, "history": history, "status": status}
     values |= {"fires": [], "changes": [], "policy": "", "is_agent": False, "item": None}
-    values["tags"] = await asked.house.tags(found)
+    values["tags"] = await asked.context.tags(found)
     values["tag"] = tag_of_entry(found)
     if isinstance(item, Entry):
         shown = firing(found)
@@ -37,7 +37,7 @@ async def entry(asked: PageRequest) -> Sheet:
         values |= {"fires": fires, "changes": [str(each) for each in islice(met, 5)]}
         values |= {"policy": entry_policy_words(item), "item": item}
         values["is_agent"] = item.work is Work.TICK
-    busy = any(each.filed.status in OPEN for each in history.lines)
+    busy = any(each.status in OPEN for each in history.receipts)
     return Sheet("entry.html", line.title, "", values, every=2 if busy else 30)
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.core.receipt import ENDS, Status
 from horae.timing.rfc3339 import parse_rfc3339
+from horae.web.front import tag_of_entry
 from horae.web.page.run import tail
 from horae.web.page.sheet import DAY, PageRequest, PageView, Sheet
 from horae.web.page.timeline import RECEIPTS, Scale, TimelineMark, coming
-from horae.web.router import tag_of_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ async def now(asked: PageRequest) -> Sheet:
     stands = await front.status(limit=12)
     going = []
     for line in stands.running:
-        run = next(reversed((await front.service.receipt(line.filed.number)).runs), None)
+        run = next(reversed(await asked.ledger.runs_of(line.receipt)), None)
         text = (await asyncio.to_thread(tail, front.log_of(run), 4096)).text if run else ""
         lines = text.rstrip("\n").split("\n")[-LOGGED:] if text else ()
         going.append(_Going(line, run, lines))
@@ -47,9 +47,9 @@ async def now(asked: PageRequest) -> Sheet:
         "reasons": {each.ask.number: each.reason for each in obstacles},
         "slots": front.engine.gate.capacity.slots,
         "held": len(front.engine.gate.holders),
-        "ended": ended.lines,
+        "ended": ended.receipts,
         "tags": {
-            each.number: tag_of_entry(await front.service.named(str(each.number)))
+            each.entry: tag_of_entry(await front.service.named(str(each.entry)))
             for each in stands.paused
         },
         "band": await _band(asked),
@@ -73,7 +73,7 @@ async def _band(asked: PageRequest) -> list[TimelineMark]:
 
 
 async def nodes(asked: PageRequest) -> Sheet:
-    rows = node_rows((await asked.front.node_list())["nodes"])
+    rows = node_rows(await asked.front.node_list())
     return Sheet("nodes.html", "Nodes", "nodes", {"nodes": rows}, every=5)
 
 

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.core.explain import filed_policy_words
 from horae.core.receipt import BAD, OPEN
+from horae.process.logs import RunLog, steps_in
 from horae.web.page.sheet import PageRequest, PageView, Sheet, plain, say
-from horae.web.stream import SEGMENT, opened, segment, segments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from horae.web.router import Front
+    from horae.web.front import Front
 
 
 STEPS: Final = 60  # of a run
-TAIL: Final = 256 << 10  # bytes of a log that a page begins with
+TAIL: Final = 8 << 10  # bytes of a log that a page begins with
 
 
 class Box(NamedTuple):
@@ -46,25 +45,25 @@ async def receipt(asked: PageRequest) -> Sheet:
 
 
 async def run(asked: PageRequest) -> Sheet:
-    found = await asked.front.service.run(asked.path_number)
-    return await _record(asked.front, found.run.receipt, found.run.number)
+    found = await asked.front.service.run_of(asked.path_number)
+    return await _record(asked.front, found.receipt, found.number)
 
 
 async def _record(front: Front, number: int, chosen: int | None) -> Sheet:
-    account = await front.service.receipt(number)
-    runs = {run.number: run for run in account.runs}
-    run = runs.get(chosen) if chosen is not None else next(reversed(account.runs), None)
-    filed = account.line.filed
-    values: dict[str, object] = {"line": account.line, "filed": filed, "runs": account.runs}
-    values |= {"run": run, "log": [], "log_end": 0, "steps": None, "facts": []}
-    values["policy"] = filed_policy_words(filed, zone_name=account.line.zone)
+    line, filed = await front.service.receipt(number), await front.service.filed(number)
+    runs = {run.number: run for run in await front.service.ledger.runs_of(number)}
+    run = runs.get(chosen) if chosen is not None else next(reversed(runs.values()), None)
+    values: dict[str, object] = {"line": line, "filed": filed, "runs": [*runs.values()]}
+    values |= {"run": run, "log": [], "log_steps": [], "steps": None, "facts": []}
+    values["policy"] = filed_policy_words(filed, zone_name=line.zone)
     values["is_open"] = filed.status in OPEN
     values["is_bad"] = filed.status in BAD
     if run is not None:
         log = await asyncio.to_thread(tail, front.log_of(run), TAIL)
         left_out = run.facts.get("left_out")
-        values |= {"log": log.text.split("\n") if log.text else [], "log_end": log.end}
-        values |= {"is_cut": log.start > 0, "is_whole": log.is_whole and not left_out}
+        values |= {"log": log.text.splitlines(), "is_whole": log.is_whole and not left_out}
+        steps = await asyncio.to_thread(RunLog(front.log_of(run)).steps)
+        values["log_steps"] = [each.line for each in steps]
         values["left_out"] = _bytes(left_out) if left_out else ""
         record = run.facts.get("record")
         values["steps"] = graph(record) if isinstance(record, dict) else None
@@ -74,7 +73,7 @@ async def _record(front: Front, number: int, chosen: int | None) -> Sheet:
                 word, form = _FACTS.get(name, (name.replace("_", " "), str))
                 told.append((word, form(value)[:500]))
         values["facts"] = told
-    title = f"{account.line.title} · {say(filed.status)}"
+    title = f"{line.title} · {say(filed.status)}"
     return Sheet("receipt.html", title, "", values, every=1 if filed.status in OPEN else 60)
 
 
@@ -104,7 +103,7 @@ _FACTS: Final[Mapping[str, tuple[str, Callable[[Any], str]]]] = {
 
 
 def graph(record: Mapping[str, Any]) -> Steps | None:
-    found = list(islice(_steps_in(record), STEPS + 1000))
+    found = list(islice(steps_in(record), STEPS + 1000))
     steps, more = found[:STEPS], max(0, len(found) - STEPS)
     if not steps:
         return None
@@ -129,44 +128,17 @@ def graph(record: Mapping[str, Any]) -> Steps | None:
     return Steps(list(boxes.values()), lines, width, 10 + 44 * len(steps), more)
 
 
-def _steps_in(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    waiting: list[Any] = [record]
-    while waiting:
-        world = waiting.pop()
-        if isinstance(world, dict):
-            steps, inner = world.get("steps"), world.get("sub_workflows")
-            if isinstance(steps, list):
-                yield from (each for each in steps if isinstance(each, dict))
-            waiting += reversed(inner) if isinstance(inner, list) else ()
-
-
 class Tail(NamedTuple):
     text: str
-    start: int
-    end: int
     is_whole: bool  # whether nothing was left out of the log so far
 
 
 def tail(path: Path, most: int) -> Tail:
-    newer = segments(path)
-    data, start = _end(segment(path, newer[-1]) if newer else path, most)
-    start += newer[-1] * SEGMENT if newer else 0
-    if len(newer) > 1 and len(data) < most:  # the newest part has only just begun
-        before, _ = _end(segment(path, newer[-2]), most - len(data))
-        data, start = before + data, start - len(before)
-    end = start + len(data)
+    log = RunLog(path)
+    data, start = log.last(most)
     if start:
-        cut = data.find(b"\n") + 1
-        data, start = data[cut:], start + cut
-    return Tail(plain(data), start, end, is_whole=not newer or newer[0] == 1)
-
-
-def _end(path: Path, most: int) -> tuple[bytes, int]:
-    with opened(path) as descriptor:
-        if descriptor is None:
-            return b"", 0
-        start = max(0, os.fstat(descriptor).st_size - most)
-        return os.pread(descriptor, most, start), start
+        data = data[data.find(b"\n") + 1 :]
+    return Tail(plain(data), is_whole=not log.gaps())
 
 
 VIEWS: Final = (PageView("/receipts/{number}", receipt), PageView("/runs/{number}", run))

@@ -7,6 +7,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
+from functools import partial
 from hashlib import sha256
 from http import HTTPStatus
 from pathlib import Path
@@ -27,8 +28,8 @@ from horae.files.read import MOST, find_plans, read_plan
 from horae.org.document import read
 from horae.sources.board.task import parse
 from horae.timing.zone import instant, local, zone
-from horae.web.answer import CONTROLS, HEADERS, STATUSES, harmless
-from horae.web.router import Front, RequestFields
+from horae.web.answer import CONTROLS, HEADERS, STATUSES, harmless, shrunk
+from horae.web.fields import moment_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from horae.core.ports import Ledger, Listed
+    from horae.web.front import Front
 
 
 DAY: Final = timedelta(days=1)
@@ -82,8 +84,8 @@ class PageTime:
             return f"{wall:%a} {wall.day} {wall:%b} {clock}"
         return f"{wall:%Y-%m-%d} {clock}"
 
-    def text(self, text: str) -> str:
-        return in_zone(text, self.zone)
+    def text(self, text: str, code: str | None = None) -> str:
+        return in_zone(text, self.zone, code)
 
     def clock(self, moment: datetime) -> str:
         return f"{local(moment, self.place):%H:%M}"
@@ -255,7 +257,7 @@ def templates(views: Sequence[PageView]) -> jinja2.Environment:
     made = jinja2.Environment(loader=files, autoescape=True, finalize=_shown, undefined=strict)
     made.trim_blocks = made.lstrip_blocks = True
     made.filters |= {"rough": rough, "long": length_text, "say": say, "actor": actor_words}
-    made.filters["requested"] = requested_words
+    made.globals["requested"] = requested_words
     made.filters["path"] = lambda text: quote(str(text), safe="/")
     made.globals["nav_items"] = [(each.name, each.path, each.word) for each in views if each.word]
     return made
@@ -268,42 +270,50 @@ def _shown(value: object) -> object:
     return type(value)(harmless(value))
 
 
-def endpoint_of(house: PageContext, show: Show) -> Callable[[Request], Awaitable[Response]]:
+def written(
+    templates: jinja2.Environment,
+    sheet: Sheet,
+    look: PageTime,
+    version: str,
+    common: Mapping[str, object],
+) -> bytes:
+    """Return a page; *common* is what every page says of the engine."""
+    about = {"title": sheet.title, "nav": sheet.nav, "every": sheet.every, "look": look}
+    about |= {"static": f"/static/{version}", "version": version}
+    template = templates.get_template(sheet.template)
+    # A name of a file may hold what cannot be written in UTF-8.
+    return template.render({**sheet.values, **common, **about}).encode(errors="replace")
+
+
+def endpoint_of(context: PageContext, show: Show) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
-        asked, status = PageRequest(house, request), HTTPStatus.OK
+        asked, status = PageRequest(context, request), HTTPStatus.OK
         try:
             sheet = await show(asked)
         except HoraeError as error:
             status = STATUSES.get(error.exit_code, HTTPStatus.INTERNAL_SERVER_ERROR)
             sheet = Sheet("error.html", status.phrase, "", {"error": str(error)})
-        trouble = house.front.engine.trouble
+        engine = context.front.engine
         common = {
-            "look": asked.look,
-            "title": sheet.title,
-            "nav": sheet.nav,
-            "every": sheet.every,
-            "event": await house.ledger.newest_event(),
-            "static": f"/static/{house.static.version}",
-            "version": house.static.version,
-            "trouble": None if trouble is None else str(trouble),
-            "started_at": house.front.engine.started_at,
+            "event": await context.ledger.newest_event(),
+            "trouble": None if engine.trouble is None else str(engine.trouble),
+            "started_at": engine.started_at,
         }
-        template = house.templates.get_template(sheet.template)
         # Not in the loop: a long page takes a while to write, and the engine must not wait.
-        text = await asyncio.to_thread(template.render, {**sheet.values, **common})
-        # A name of a file may hold what cannot be written in UTF-8.
-        return HTMLResponse(text.encode(errors="replace"), status, headers=HEADERS)
+        write, version = partial(written, context.templates, sheet), context.static.version
+        page = await asyncio.to_thread(write, asked.look, version, common)
+        return await shrunk(request, HTMLResponse(page, status, headers=HEADERS))
 
     return endpoint
 
 
-class PageRequest(RequestFields):
+class PageRequest:
     """A request for a page: its query field by field, and what the page is made from."""
 
-    def __init__(self, house: PageContext, request: Request) -> None:
-        super().__init__(request.query_params)
-        self.house, self.front, self.ledger = house, house.front, house.ledger
-        self.look = PageTime(house.front.clock.now(), house.front.zone_name)
+    def __init__(self, context: PageContext, request: Request) -> None:
+        self._query = request.query_params
+        self.context, self.front, self.ledger = context, context.front, context.ledger
+        self.look = PageTime(context.front.clock.now(), context.front.zone_name)
         self.url_path, self.path = request.url.path, request.path_params
 
     @property
@@ -312,11 +322,20 @@ class PageRequest(RequestFields):
             raise PageError(f"{text[:50]!r} is not a number; follow a link from another page")
         return int(text)
 
-    def text(self, name: str, *, most: int = _TEXT) -> str:
-        return super().text(name, most=most).strip()
+    def text(self, name: str) -> str:
+        text = self._query.get(name, "")
+        if len(text) > _TEXT:
+            raise RequestError(f"{name} must have at most {_TEXT:,} characters")
+        return text.strip()
+
+    def number(self, name: str) -> int | None:
+        text = self._query.get(name)
+        if text is not None and not is_number(text):
+            raise RequestError(f"{name} must be a whole number, not {text[:100]!r}")
+        return None if text is None else int(text)
 
     def moment(self, name: str) -> datetime | None:
-        moment = super().moment(name)
+        moment = moment_of(name, self.text(name))
         if moment is not None and not 100 < moment.year < 9900:
             raise RequestError(f"{name} must be in the years 101 to 9899")
         return moment

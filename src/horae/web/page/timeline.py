@@ -189,7 +189,7 @@ async def timeline(asked: PageRequest) -> Sheet:
         found = await ledger.entry(number)
         if found is not None:
             shown[number] = found
-    tags = {number: await asked.house.tags(each) for number, each in shown.items()}
+    tags = {number: await asked.context.tags(each) for number, each in shown.items()}
     fitting = [each for each in shown.values() if filters.fits(each, tags[each.number])]
     fitting.sort(key=lambda each: (each.mark.title.casefold(), each.number))
     some = [(each, by_entry[each.number]) for each in fitting[:ROWS]]

@@ -1,9 +1,3 @@
--- name: insert_many
--- Write down what happened, in order.
-INSERT INTO event (at, kind, entry, receipt, facts, actor)
-SELECT * FROM json_to_recordset(CAST(:rows AS json)) AS new (
-  at bigint, kind text, entry bigint, receipt bigint, facts text, actor text);
-
 -- name: insert_new
 -- Write down which entries are new, in order.
 INSERT INTO event (at, kind, entry, facts, actor)
@@ -22,14 +16,6 @@ SELECT (
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
     AND (CAST(classid AS bigint) << 32 | CAST(objid AS bigint)) & ~CAST(:mask AS bigint) = :tag)
 FROM (SELECT coalesce(pg_sequence_last_value('event_number_seq'), 0) AS last OFFSET 0) AS given;
-
--- name: newest
--- The number of the last event before which nothing can come any more.
-SELECT coalesce(max(number), 0) FROM event WHERE number <= :through;
-
--- name: after
--- What happened after an event.
-SELECT * FROM event WHERE number > :number AND number <= :through ORDER BY number LIMIT :limit;
 
 -- name: for_nodes
 -- What every node must obey of what happened after an event; said so that the small index is used.

@@ -1,0 +1,281 @@
+"""Write `schemas/`, from the fields by which these files are read: `python scripts/schemas.py`.
+
+Which fields there are, of which type, and the words that some of them take, is known where the
+files are read. Only descriptions, patterns and what one field means for another are written here.
+"""
+# ruff: noqa: INP001
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Union
+
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
+from msgspec.json import schema_components
+
+from horae.core.entry import PROPERTIES
+from horae.core.tool_policy import Mode
+from horae.sources.board.task import FIELDS, TaskFieldKind
+from horae.sources.triggers.files import AGENT_KEYS, WORKFLOW_KEYS
+from horae.sources.triggers.kinds import KINDS, LifecycleEvent, TriggerKind
+from horae.sources.triggers.rules import AGENT_FIELDS, OPTIONS, POLL
+from horae.sources.triggers.webhook import Scheme
+
+PLACE: Final = Path(__file__).parent.parent / "schemas"
+_WEEK: Final = {"minimum": 1, "maximum": 7 * 24 * 3600}  # seconds
+
+
+def about(kind: Any, description: str = "", **more: Any) -> Any:
+    said = {"description": description} if description else {}
+    return Annotated[kind, Meta(extra_json_schema={**said, **more})]
+
+
+def one_of(words: type[StrEnum]) -> Any:
+    return Literal[tuple(each.value for each in words)]
+
+
+def closed(name: str, fields: dict[str, Any], required: tuple[str, ...], **more: Any) -> type:
+    """Return a struct of fields, in which no other may stand."""
+    rows = [(key, kind) if key in required else (key, kind, UNSET) for key, kind in fields.items()]
+    rows = [(f"{key}_", *rest) for key, *rest in rows]  # a key may be a word of Python
+    names = {f"{key}_": key for key in fields}
+    unknown = {"forbid_unknown_fields": True, **more}
+    return defstruct(name, rows, rename=names, kw_only=True, **unknown)
+
+
+def policy_type(kind: type) -> Any:
+    if issubclass(kind, StrEnum):
+        return one_of(kind)
+    return int | str if kind is int else str
+
+
+# What a scalar of YAML may be, by what is made of it: every value is read as text.
+TEXT: Final = str | float
+NAME: Final = about(str, pattern=r"^(?!\.+$)[A-Za-z0-9._-]{1,64}$")
+FILLED: Final = about(str, pattern=r"\S")
+MOMENT: Final = about(str, format="date-time")
+LIST: Final = list[str] | str
+_NAMED_OR_LONG: Final = r"\$\{|^[\s\S]{8,}"
+_API: Final = "The scopes of the token for each run: read, run, edit, or several of them."
+
+
+_TOOLS: Final = "The tools of an allow_list or deny_list, such as Read or Bash(git *)."
+
+
+class Mount(Struct):
+    host_path: str | UnsetType = UNSET
+    container_path: str | UnsetType = UNSET
+    read_only: bool | str | UnsetType = UNSET
+
+
+class ToolPolicy(Struct, forbid_unknown_fields=True):
+    """The tools that the agent may use."""
+
+    mode: Mode
+    tools: Annotated[list[str] | UnsetType, Meta(description=_TOOLS)] = UNSET
+
+
+POLICY_WORDS: Final = {
+    "retry": {"examples": ["3 30s"]},
+    "timeout": {"examples": ["15m"]},
+    "jitter": {"examples": ["5m"]},
+    "from": {"examples": ["2026-06-01"]},
+    "until": {"examples": ["2026-12-31"]},
+    "requires": {"examples": ["gpu"]},
+    "api": {"examples": ["read run"]},
+}
+POLICY: Final = {
+    each.option: about(policy_type(each.type), each.help, **POLICY_WORDS.get(each.option, {}))
+    for each in PROPERTIES
+}
+AGENT: Final = {
+    "name": about(NAME, "The name of the agent, which no other agent has."),
+    "enabled": about(bool, default=True),
+    "working_dir": about(
+        str,
+        "The working directory. A dot is the directory from which the files are applied; any other "
+        "path is relative to this file.",
+        default=".",
+    ),
+    "system_prompt": about(str, "The system prompt."),
+    "timeout": about(str, examples=["15m"]),
+    "api": about(str, _API, examples=["read run"]),
+    "additional_dirs": LIST,
+    "command": about(
+        list[TEXT] | str, "The command of the agent; default: agent.command of horae.toml."
+    ),
+    "env": about(
+        dict[str, TEXT | bool],
+        "Environment variables. ${NAME} and ${NAME:-default} are replaced by secrets or variables "
+        "of the engine when a run starts.",
+    ),
+    "extra_mounts": list[Mount],
+    "rooms": list[str | dict[str, Any]],
+    "tool_policy": ToolPolicy,
+}
+# Of the sources, by the name of a field; `type` is that of the struct.
+SOURCE: Final = {
+    "expression": about(FILLED, "Five fields, or six with seconds first.",
+                        examples=["0 9 * * MON-FRI"]),
+    "timezone": about(str, "The time zone, such as Europe/Berlin; default: UTC."),
+    "run_at": about(MOMENT, "The time of the only run; a time in the past runs at once."),
+    "owner": FILLED,
+    "repo": FILLED,
+    "labels": LIST,
+    "state": about(Literal["open", "closed", "all"], default="open"),
+    "event": one_of(LifecycleEvent),
+    "source_workflow_id": str,
+    "status": Literal["completed", "failed", "skipped"],
+    "scheme": about(
+        one_of(Scheme),
+        "How messages are signed; default: standard if the secret begins with whsec_, else github.",
+    ),
+    "secret": about(
+        str,
+        "The secret that signs messages. Write its name, as in ${NAME}; [secrets] of horae.toml "
+        "says where its value is.",
+        pattern=_NAMED_OR_LONG,
+    ),
+    "old_secret": about(
+        str, "The previous secret, which is also valid until you remove this line.",
+        pattern=_NAMED_OR_LONG,
+    ),
+    "events": LIST,
+    "actions": LIST,
+}  # fmt: skip
+_NEEDED: Final = ("expression", "run_at", "owner", "repo", "event", "secret")
+_WEBHOOK: Final = {
+    "if": {
+        "anyOf": [
+            {"required": ["scheme"], "properties": {"scheme": {"const": "standard"}}},
+            {
+                "not": {"required": ["scheme"]},
+                "properties": {"secret": {"pattern": "^whsec_"}},
+            },
+        ]
+    },
+    "then": {
+        "properties": {
+            name: {
+                "description": "whsec_ and the base64 of 24 to 64 bytes, or the name of a secret "
+                "with this value.",
+                "pattern": r"^whsec_[A-Za-z0-9+/]{32,86}={0,2}$|\$\{",
+            }
+            for name in ("secret", "old_secret")
+        }
+    },
+}
+_LISTED: Final = {
+    "if": {"properties": {"mode": {"enum": [Mode.ALLOW_LIST.value, Mode.DENY_LIST.value]}}},
+    "then": {"required": ["mode", "tools"]},
+}
+TASK_KINDS: Final = {
+    TaskFieldKind.TEXT: TEXT | None,
+    TaskFieldKind.MOMENT: MOMENT | None,
+    TaskFieldKind.NUMBER: int | None,
+    TaskFieldKind.FLAG: bool | None,
+    TaskFieldKind.FLAG_OR_TEXT: bool | str | None,
+    TaskFieldKind.TEXTS: list[TEXT] | str | None,
+    TaskFieldKind.NUMBERS: list[int] | int | None,
+}
+TASK: Final = {
+    "id": about(int, minimum=0),
+    "title": about(TEXT, pattern=r"\S"),
+    "scheduled_for": about(MOMENT | None, "The task is blocked until this time."),
+    "cron_schedule": about(
+        TEXT | None, "When the task recurs, if it is done.", examples=["0 9 * * MON"]
+    ),
+    "timezone": about(TEXT | None, "The time zone of cron_schedule; default: UTC."),
+    "api": about(TEXT | None, _API),
+    "catchup": POLICY["catchup"],
+}
+
+
+def source(kind: type[TriggerKind]) -> type:
+    fields = {name: SOURCE[name] for name in kind.fields}
+    needed = tuple(name for name in fields if name in _NEEDED)
+    return closed(kind.__name__, fields, needed, tag_field="type", tag=kind.type)
+
+
+def workflow() -> dict[str, Any]:
+    start = about(Union[tuple(map(source, KINDS.values()))], "What starts the workflow.")  # noqa: UP007
+    every = "Seconds between two requests to GitHub; unused by other sources."
+    fields = {
+        "name": about(NAME, "The name of the workflow, which no other workflow has."),
+        "agent": about(NAME, "The name of the agent to start."),
+        **dict.fromkeys(("source", "trigger_config", "source_config"), start),
+        "poll_interval": about(int, every, default=POLL, **_WEEK),
+        "poll_interval_secs": about(int, "The same as poll_interval.", **_WEEK),
+        "enabled": about(bool, default=True),
+        "tool_policy": ToolPolicy,
+        "prompt_template": about(
+            FILLED, "The prompt of the agent; {{fire_time}} and other names are replaced."
+        ),
+        "prompt_template_file": about(
+            str, "The file with the prompt template, relative to this file."
+        ),
+        "timezone": about(str, "The time zone of a cron source; default: UTC."),
+        **{name: POLICY[name] for name in OPTIONS},
+    }
+    made = closed("Workflow", {key: fields[key] for key in WORKFLOW_KEYS}, ("name", "agent"))
+    what = "A file in .agentd/workflows/: a trigger, which starts an agent with a prompt."
+    schema = written(made, "Horae workflow file", what)
+    schema["$defs"]["WebhookKind"] |= _WEBHOOK
+    some = [("source", "trigger_config", "source_config")]
+    some += [("prompt_template", "prompt_template_file")]
+    schema["allOf"] = [{"anyOf": [{"required": [name]} for name in names]} for names in some]
+    return schema
+
+
+def agent() -> dict[str, Any]:
+    fields = {key: AGENT.get(key) or AGENT_FIELDS[key] for key in AGENT_KEYS}
+    what = "A file in .agentd/agents/: the definition of an agent."
+    return written(closed("Agent", fields, ("name",)), "Horae agent file", what)
+
+
+def task() -> dict[str, Any]:
+    fields = {name: TASK.get(name, TASK_KINDS[kind]) for name, kind in FIELDS.items()}
+    made = closed("Task", fields, ("id", "title"), forbid_unknown_fields=False)
+    what = "The fields of a task in Markdown, between two lines of ---. Unknown fields are kept."
+    return written(made, "Horae task", what)
+
+
+def written(kind: type, title: str, description: str) -> dict[str, Any]:
+    _, defs = schema_components([kind], ref_template="#/$defs/{name}")
+    whole = defs.pop(kind.__name__)
+    if "ToolPolicy" in defs:
+        defs["ToolPolicy"] |= _LISTED
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    schema = {**head, **whole, "title": title, "description": description}
+    return folded({**schema, "$defs": defs} if defs else schema)
+
+
+def folded(schema: Any) -> Any:
+    """Return a schema in which alternatives that differ by their type are one with all types.
+
+    A word such as `pattern` or `items` is about one type only, so both mean the same.
+    """
+    if isinstance(schema, list):
+        return [folded(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: folded(each) for key, each in schema.items() if key != "discriminator"}
+    parts = made.get("anyOf", [])
+    if parts and all(isinstance(each.get("type"), str) for each in parts):
+        del made["anyOf"]
+        for each in parts:
+            made |= each | {"type": [*made.get("type", []), each["type"]]}
+    return made
+
+
+def schemas() -> dict[str, str]:
+    """Return the text of each schema by the name of its file."""
+    made = {"agent": agent(), "task": task(), "workflow": workflow()}
+    return {
+        f"{name}.schema.json": f"{json.dumps(schema, indent=2)}\n" for name, schema in made.items()
+    }
+
+
+if __name__ == "__main__":
+    for name, text in schemas().items():
+        (PLACE / name).write_text(text, encoding="utf-8")

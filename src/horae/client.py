@@ -1,0 +1,765 @@
+"""The client of a running engine: typed calls of its HTTP API, for programs and for commands.
+
+Each call is declared once, in `Calls` and `TriggerCalls`; `Client` waits for the answer, and
+`AsyncClient` waits in a thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial, wraps
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from pathlib import Path
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeAlias, TypeVar, overload
+from urllib.parse import quote, urlencode, urlsplit
+
+from msgspec import ValidationError, convert
+
+from horae.config import load
+from horae.core import views
+from horae.core.actor import own_run
+from horae.core.ports import Pruned
+from horae.core.scope import Scope
+from horae.errors import ErrorData, Exit, HoraeError
+from horae.sources.triggers import views as triggers
+from horae.web import ACTOR, RUN, SCOPES, SOCKET, address
+
+CONNECT: Final = 5.0  # seconds
+ANSWER: Final = 60.0  # seconds for an answer to begin, and for each part of it
+LONG: Final = 3600.0  # for what may take long, such as folding years of receipts
+CHUNK: Final = 1 << 16
+AWAY: Final = 10.0  # seconds in which an engine comes back that was restarted
+LOOK: Final = 0.1  # seconds between two tries
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Data: TypeAlias = dict[str, Any]
+EntryName: TypeAlias = str | int  # its number, :ID:, title, or file:line
+
+
+class EngineUnreachableError(HoraeError, code="engine_unreachable", exit_code=Exit.UNREACHABLE):
+    def __init__(self, directory: str, reason: str, *, pid: int | None = None) -> None:
+        self.directory, self.reason, self.pid = directory, reason, pid
+        super().__init__(f"{directory}: {reason}")
+
+
+class ServerUrlError(HoraeError, code="server_url", exit_code=Exit.USAGE):
+    def __init__(self, url: str, reason: str) -> None:
+        self.url, self.reason = url, reason
+        right = "write it like http://127.0.0.1:7117"
+        super().__init__(f"{url!r} is not the address of an engine: {reason}; {right}")
+
+
+class EngineError(HoraeError):
+    """What an engine refused, with the words, the code and the exit code of its own error."""
+
+    def __init__(
+        self, message: str, *, code: str, exit_code: int, facts: Mapping[str, object]
+    ) -> None:
+        super().__init__(message)
+        self._facts = dict(facts)
+        # Of each such error they are its own, as it stands for another one.
+        self.__dict__.update(code=code, exit_code=exit_code)
+
+    def data(self) -> ErrorData:
+        return {"code": self.code, "message": str(self), "facts": self._facts}
+
+
+class IdleEngineError(HoraeError, code="engine_idle"):
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"nothing starts now: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Generic[T]):
+    method: str
+    path: tuple[object, ...]  # below /api/v1
+    answer: type[T]
+    query: Mapping[str, object] = field(default_factory=dict)
+    body: Mapping[str, object] | None = None
+    key: str | None = None  # with the same key it is done once
+    timeout: float | None = None  # None: that of the client
+    part: str = ""  # the field of the answer that is meant, if not all of it
+
+    @property
+    def target(self) -> str:
+        where = "/".join(quote(str(each), safe="", errors="replace") for each in self.path)
+        given = {name: each for name, each in self.query.items() if each is not None}
+        return f"/api/v1/{where}" + (f"?{urlencode(given, doseq=True)}" if given else "")
+
+
+class Sender:
+    """Sends a request, and waits for its answer."""
+
+    def send(self, request: Request[T]) -> T:
+        raise NotImplementedError
+
+
+class AsyncSender:
+    """Sends a request, and waits for its answer in a thread."""
+
+    async def send(self, request: Request[T]) -> T:
+        raise NotImplementedError
+
+
+class Call(Generic[P, T]):
+    """A call of the API, declared as the method that makes its request."""
+
+    def __init__(self, request: Callable[Concatenate[Any, P], Request[T]]) -> None:
+        self._request = request
+        self.__doc__ = request.__doc__
+
+    @overload
+    def __get__(self, caller: Sender, owner: object = None) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, caller: AsyncSender, owner: object = None) -> Callable[P, Awaitable[T]]: ...
+    @overload
+    def __get__(self, caller: None, owner: object = None) -> Call[P, T]: ...
+    def __get__(self, caller: Any, owner: object = None) -> Any:
+        if caller is None:
+            return self
+
+        @wraps(self._request)
+        def call(*args: P.args, **given: P.kwargs) -> Any:
+            return caller.send(self._request(caller, *args, **given))
+
+        return call
+
+
+def _get(answer: type[T], *path: object, **query: object) -> Request[T]:
+    return Request("GET", path, answer, query=query)
+
+
+def _post(answer: type[T], *path: object, **body: object) -> Request[T]:
+    return Request("POST", path, answer, body=body)
+
+
+class TriggerCalls:
+    """What an engine answers about triggers and their agents, as `horae.sources.triggers.views`."""
+
+    @Call
+    def page(
+        self, *, limit: int | None = None, offset: int | None = None
+    ) -> Request[triggers.TriggerPage]:
+        """Return a page of the triggers, newest first."""
+        return _get(triggers.TriggerPage, "triggers", limit=limit, offset=offset)
+
+    @Call
+    def get(self, word: str) -> Request[triggers.TriggerLine]:
+        """Return the trigger with an id or a name."""
+        return _get(triggers.TriggerLine, "triggers", word)
+
+    @Call
+    def create(self, data: Mapping[str, Any]) -> Request[triggers.TriggerLine]:
+        """Create a trigger and arm it."""
+        return Request("POST", ("triggers",), triggers.TriggerLine, body=data)
+
+    @Call
+    def update(self, word: str, data: Mapping[str, Any]) -> Request[triggers.TriggerLine]:
+        """Change a trigger; fields that are null stay as they are."""
+        return Request("PUT", ("triggers", word), triggers.TriggerLine, body=data)
+
+    @Call
+    def rotate(self, word: str, secret: str | None) -> Request[triggers.TriggerLine]:
+        """Give a webhook a second secret; None ends the older one."""
+        return _post(triggers.TriggerLine, "triggers", word, "rotate", secret=secret)
+
+    @Call
+    def delete(self, word: str) -> Request[triggers.TriggerLine]:
+        """Delete a trigger; its receipts remain."""
+        return Request("DELETE", ("triggers", word), triggers.TriggerLine)
+
+    @Call
+    def history(
+        self, word: str, *, limit: int | None = None, offset: int | None = None
+    ) -> Request[triggers.DispatchPage]:
+        """Return a page of the receipts of a trigger, newest first."""
+        return _get(triggers.DispatchPage, "triggers", word, "history", limit=limit, offset=offset)
+
+    @Call
+    def trigger_now(
+        self, word: str, data: Mapping[str, Any], *, key: str | None = None
+    ) -> Request[triggers.Dispatch]:
+        """Run a trigger now; the same *key* returns the same receipt."""
+        return Request("POST", ("triggers", word, "run"), triggers.Dispatch, body=data, key=key)
+
+    @Call
+    def apply(
+        self,
+        definitions: Sequence[Mapping[str, Any]],
+        *,
+        dry_run: bool = False,
+        teardown: bool = False,
+    ) -> Request[list[triggers.FileChange]]:
+        """Create and update what files define, or remove it; return the changes."""
+        said = {"definitions": definitions, "dry_run": dry_run, "teardown": teardown}
+        return Request(
+            "POST", ("trigger-files",), list[triggers.FileChange], body=said, part="changes"
+        )
+
+    @Call
+    def approvals(self) -> Request[list[triggers.Approval]]:
+        """Return the receipts that wait for approval, oldest first."""
+        return Request("GET", ("approvals",), list[triggers.Approval], part="approvals")
+
+    @Call
+    def approve(self, number: int) -> Request[triggers.Approval]:
+        """Approve a receipt that waits for approval."""
+        return _post(triggers.Approval, "approvals", number, "approve")
+
+    @Call
+    def deny(self, number: int, *, reason: str = "") -> Request[triggers.Approval]:
+        """Reject a receipt that waits for approval."""
+        return _post(triggers.Approval, "approvals", number, "deny", reason=reason)
+
+    @Call
+    def agents(
+        self, *, status: str | None = None, limit: int | None = None, offset: int | None = None
+    ) -> Request[triggers.TriggerAgentPage]:
+        """Return a page of the agents that triggers start, newest first."""
+        return _get(
+            triggers.TriggerAgentPage, "trigger-agents", status=status, limit=limit, offset=offset
+        )
+
+    @Call
+    def agent(self, word: str) -> Request[triggers.TriggerAgent]:
+        """Return an agent."""
+        return _get(triggers.TriggerAgent, "trigger-agents", word)
+
+    @Call
+    def create_agent(self, data: Mapping[str, Any]) -> Request[triggers.TriggerAgent]:
+        """Create an agent."""
+        return Request("POST", ("trigger-agents",), triggers.TriggerAgent, body=data)
+
+    @Call
+    def update_agent(self, word: str, data: Mapping[str, Any]) -> Request[triggers.TriggerAgent]:
+        """Change an agent; fields that are null stay as they are."""
+        return Request("PUT", ("trigger-agents", word), triggers.TriggerAgent, body=data)
+
+    @Call
+    def delete_agent(self, word: str) -> Request[triggers.TriggerAgent]:
+        """Delete an agent that no trigger starts."""
+        return Request("DELETE", ("trigger-agents", word), triggers.TriggerAgent)
+
+    @Call
+    def clear_context(self, word: str) -> Request[triggers.ClearedContext]:
+        """Clear the context of an agent."""
+        return _post(triggers.ClearedContext, "trigger-agents", word, "clear")
+
+    @Call
+    def send_message(self, word: str, content: str) -> Request[triggers.SentMessage]:
+        """Run an agent once with a message as its prompt."""
+        return _post(triggers.SentMessage, "trigger-agents", word, "message", content=content)
+
+    @Call
+    def usage(self, word: str) -> Request[triggers.AgentUsage]:
+        """Return the usage of an agent's last run and of all its runs."""
+        return _get(triggers.AgentUsage, "trigger-agents", word, "usage")
+
+    @Call
+    def run_of(self, word: str, *, is_going: bool = False) -> Request[int]:
+        """Return the number of an agent's current run, else that of its last one."""
+        query = {"going": 1 if is_going else None}
+        return Request("GET", ("trigger-agents", word, "run"), int, query=query, part="run")
+
+
+class Calls:
+    """What an engine answers; the structs are those of `horae.core.views`."""
+
+    @Call
+    def status(self, *, limit: int = 20) -> Request[views.StatusReport]:
+        """Return what is running, waiting, next, late, missed and failed."""
+        return _get(views.StatusReport, "status", limit=limit)
+
+    @Call
+    def entries(
+        self, *, limit: int = 100, cursor: int | None = None, with_gone: bool = False
+    ) -> Request[views.EntryPage]:
+        """Return a page of the entries, oldest first."""
+        gone = 1 if with_gone else None
+        return _get(views.EntryPage, "entries", limit=limit, cursor=cursor, gone=gone)
+
+    @Call
+    def entry(self, entry: EntryName) -> Request[views.EntryLine]:
+        """Return one entry."""
+        return _get(views.EntryLine, "entries", entry)
+
+    @Call
+    def history(
+        self,
+        entry: EntryName | None = None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        statuses: tuple[str, ...] = (),
+        limit: int = 50,
+        cursor: int | None = None,
+    ) -> Request[views.History]:
+        """Return a page of receipts, newest first."""
+        times = {"since": since and since.isoformat(), "until": until and until.isoformat()}
+        page = {"status": statuses or None, "limit": limit, "cursor": cursor}
+        return _get(views.History, "receipts", entry=entry, **times, **page)
+
+    @Call
+    def receipt(self, number: int) -> Request[views.ReceiptDetail]:
+        """Return one receipt with its runs."""
+        return _get(views.ReceiptDetail, "receipts", number)
+
+    @Call
+    def run(self, number: int) -> Request[views.RunLine]:
+        """Return one run."""
+        return _get(views.RunLine, "runs", number)
+
+    @Call
+    def events(self, *, after: int = 0, limit: int = 100) -> Request[views.EventPage]:
+        """Return the events after one, in order."""
+        return _get(views.EventPage, "events", after=after, limit=limit)
+
+    @Call
+    def why(
+        self, entry: EntryName, *, at: str | None = None, limit: int = 20
+    ) -> Request[views.WhyLines]:
+        """Return why an entry ran or did not run; *at* is a time as after the @ of `horae why`."""
+        return _get(views.WhyLines, "why", entry=entry, at=at, limit=limit)
+
+    @Call
+    def gate(self, *, limit: int = 100) -> Request[Data]:
+        """Return the receipts that hold a slot, and those that wait and why."""
+        return _get(Data, "gate", limit=limit)
+
+    @Call
+    def nodes(self) -> Request[Data]:
+        """Return the nodes of a cluster."""
+        return _get(Data, "nodes")
+
+    @Call
+    def run_now(
+        self,
+        entry: EntryName,
+        *,
+        note: str = "",
+        parent_run: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Request[views.ReceiptLine]:
+        """Request a run now; the same key returns the same receipt."""
+        path, said = ("entries", entry, "run"), {"note": note, "parent_run": parent_run}
+        return Request("POST", path, views.ReceiptLine, body=said, key=idempotency_key)
+
+    @Call
+    def pause(
+        self, entry: EntryName, *, note: str = "", until: datetime | None = None
+    ) -> Request[views.PauseResult]:
+        """Pause an entry until a time, or until it is resumed."""
+        return _post(views.PauseResult, "entries", entry, "pause", note=note, until=until)
+
+    @Call
+    def resume(self, entry: EntryName) -> Request[views.ResumeResult]:
+        """Resume a paused entry."""
+        return _post(views.ResumeResult, "entries", entry, "resume")
+
+    @Call
+    def backfill(
+        self,
+        entry: EntryName,
+        *,
+        start: datetime,
+        end: datetime | None = None,
+        name: str | None = None,
+        dry_run: bool = False,
+    ) -> Request[views.Backfill]:
+        """Run an entry once for each scheduled time of a past period."""
+        path = ("entries", entry, "backfill")
+        said = {"from": start, "to": end, "id": name, "dry_run": dry_run}
+        return Request("POST", path, views.Backfill, body=said, timeout=LONG)
+
+    @Call
+    def tick(self, agent: str, *, note: str = "") -> Request[views.ReceiptLine]:
+        """Start the next tick of an agent now."""
+        return _post(views.ReceiptLine, "agents", agent, "tick", note=note)
+
+    @Call
+    def cancel(self, run: int, *, reason: str = "") -> Request[views.CancelResult]:
+        """Cancel a run and all processes it started."""
+        return _post(views.CancelResult, "runs", run, "cancel", reason=reason)
+
+    @Call
+    def prune(self, *, before: datetime, dry_run: bool = False) -> Request[Pruned]:
+        """Summarise old receipts as ranges and remove their details."""
+        said = {"before": before, "dry_run": dry_run}
+        return Request("POST", ("prune",), Pruned, body=said, timeout=LONG)
+
+    @Call
+    def restart(self, *, wait: bool = False) -> Request[Data]:
+        """Restart the engine; *wait* for runs that cannot continue, however long they take."""
+        return Request("POST", ("restart",), Data, body={"wait": wait}, timeout=LONG)
+
+    @Call
+    def stop(self, *, wait: bool = False) -> Request[Data]:
+        """Stop the engine; *wait* lets all runs end, however long they take."""
+        return _post(Data, "stop", wait=wait)
+
+    @Call
+    def rescan(self, source: str | None = None) -> Request[Data]:
+        """Read the plans again now."""
+        return _post(Data, "rescan", source=source)
+
+    @Call
+    def note_edit(self, file: str, what: str) -> Request[Data]:
+        """Record that a file of the plan was edited."""
+        return _post(Data, "edits", file=file, what=what)
+
+    @Call
+    def waiting_settings(self) -> Request[Data]:
+        """Return the settings of horae.toml that wait for confirmation."""
+        return _get(Data, "settings", "waiting")
+
+    @Call
+    def trust(self, digest: str) -> Request[Data]:
+        """Trust the settings that a digest identifies."""
+        return _post(Data, "settings", "trust", digest=digest)
+
+    @Call
+    def calendar(self) -> Request[Data]:
+        """Return the address of the calendar."""
+        return _get(Data, "calendar")
+
+    @Call
+    def login(self) -> Request[Data]:
+        """Create a link that logs a browser in."""
+        return _post(Data, "login")
+
+    @Call
+    def tokens(self) -> Request[Data]:
+        """Return the tokens, without what lets their holders in."""
+        return _get(Data, "tokens")
+
+    @Call
+    def add_token(self, name: str, *, scopes: str) -> Request[Data]:
+        """Create a token; it is only in this answer."""
+        return _post(Data, "tokens", name=name, scopes=scopes)
+
+    @Call
+    def revoke_token(self, name: str) -> Request[Data]:
+        """Revoke a token."""
+        return _post(Data, "tokens", name, "revoke")
+
+    @Call
+    def renew_token(self) -> Request[Data]:
+        """Replace the token of the operator."""
+        return _post(Data, "token")
+
+    @Call
+    def sessions(self) -> Request[Data]:
+        """Return the browsers that are logged in."""
+        return _get(Data, "sessions")
+
+    @Call
+    def end_session(self, session: str) -> Request[Data]:
+        """End a browser session, or `all` of them."""
+        return _post(Data, "sessions", session, "end")
+
+
+class TriggerClient(TriggerCalls, Sender):
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def send(self, request: Request[T]) -> T:
+        return self._client.send(request)
+
+
+class AsyncTriggerClient(TriggerCalls, AsyncSender):
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    async def send(self, request: Request[T]) -> T:
+        return await self._client.send(request)
+
+
+class Client(Calls, Sender):
+    """Asks the engine of a data directory, over its socket."""
+
+    def __init__(self, directory: Path, *, pid: int | None = None, timeout: float = ANSWER) -> None:
+        self._directory, self._pid, self._timeout = directory, pid, timeout
+        self.triggers = TriggerClient(self)
+
+    def send(self, request: Request[T]) -> T:
+        timeout = request.timeout or self._timeout
+        with self._answer(request, timeout) as answer:
+            data = json.loads(answer.read())
+            return convert(data[request.part] if request.part else data, request.answer)
+
+    def log(
+        self,
+        run: int,
+        *,
+        tail: int | None = None,
+        follow: bool = False,
+        since: datetime | None = None,
+        step: str | None = None,
+    ) -> Iterator[bytes]:
+        """Yield the output of a run; with *follow* until it ends, also if the engine restarts."""
+        part_of = {"since": since and since.isoformat(), "step": step}
+        if not follow:
+            with self._answer(
+                _get(bytes, "runs", run, "log", tail=tail, **part_of), None
+            ) as answer:
+                yield from iter(partial(answer.read1, CHUNK), b"")
+            return
+        at: int | None = None
+        is_over, lost_at = False, 0.0
+        while True:
+            asked = {**part_of, "from": at, "tail": tail if at is None else None}
+            request = _get(bytes, "runs", run, "log", follow=1, exact=1, **asked)
+            try:
+                with self._answer(request, None) as answer:
+                    start = answer.headers["Log-From"]
+                    if at is not None and start is not None and int(start) > at:
+                        yield views.LEFT_OUT % (int(start) - at)
+                    at = int(start or 0)
+                    while part := answer.read1(CHUNK):
+                        at += len(part)
+                        lost_at = 0.0
+                        yield part
+                if is_over or start is None:  # a copy, of a node that is lost
+                    return
+                is_over = self.run(run).ended_at is not None  # if so, the rest has yet to come
+            except EngineUnreachableError:
+                lost_at = lost_at or time.monotonic()
+                # An engine that restarts keeps its process.
+                if at is None or self._is_gone() or time.monotonic() - lost_at > AWAY:
+                    raise
+            if not is_over:
+                time.sleep(LOOK)
+
+    def _is_gone(self) -> bool:
+        try:
+            os.kill(self._pid or os.getpid(), 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:  # a process of another user
+            return False
+        return False
+
+    def answers(self) -> bool:
+        wire = self._wire(CONNECT)
+        try:
+            wire.connect()
+        except OSError:
+            return False
+        finally:
+            wire.close()
+        return True
+
+    def idle(self) -> IdleEngineError | None:
+        wire = self._wire(CONNECT)
+        try:
+            wire.request("GET", "/readyz", headers={**self._headers(), "Connection": "close"})
+            problems = json.loads(wire.getresponse().read())["problems"]
+        except (OSError, HTTPException, ValueError, LookupError, TypeError):
+            return None
+        finally:
+            wire.close()
+        return IdleEngineError("; ".join(problems)) if problems else None
+
+    @contextmanager
+    def _answer(self, request: Request[Any], timeout: float | None) -> Iterator[HTTPResponse]:
+        wire, body = self._wire(timeout), None
+        headers = {**self._headers(), "Connection": b"close"}
+        if request.key is not None:
+            headers["Idempotency-Key"] = request.key.encode(errors="replace")
+        if request.body is not None:
+            headers["Content-Type"] = b"application/json"
+            body = json.dumps(request.body, default=datetime.isoformat).encode()
+        try:
+            # Who refuses a request by its header answers and hangs up before the body has come.
+            with suppress(BrokenPipeError, ConnectionResetError):
+                wire.request(request.method, request.target, body, headers)
+            answer = wire.getresponse()
+            if answer.status >= 400:
+                raise _refusal(answer)
+            yield answer
+        except ValidationError as error:
+            said = f"the engine answered in a form that this version does not know: {error}"
+            raise _answer_error(said) from error
+        except (OSError, HTTPException, json.JSONDecodeError) as error:
+            raise self._unreachable(error) from error
+        finally:
+            wire.close()
+
+    def _wire(self, timeout: float | None) -> HTTPConnection:
+        return _SocketConnection(self._directory, timeout)
+
+    def _headers(self) -> dict[str, bytes]:
+        if given := _own_token(self._directory):
+            return given
+        run = own_run(self._directory)
+        return {RUN: run.encode()} if run else {}
+
+    def _unreachable(self, error: Exception) -> EngineUnreachableError:
+        who = "the engine" if self._pid is None else f"the engine (process {self._pid})"
+        if isinstance(error, FileNotFoundError | ConnectionRefusedError):
+            reason = f"{who} does not listen on its socket; stop it and start `horae up` again"
+            if self._pid is None:
+                reason = "no engine is running; start it with `horae up`"
+        elif isinstance(error, TimeoutError):
+            reason = f"{who} did not answer in time; the request may still be carried out"
+        else:
+            reason = f"{who} ended before it had answered; see `horae history` for what was done"
+        return EngineUnreachableError(str(self._directory), reason, pid=self._pid)
+
+
+class LeaderClient(Client):
+    """Asks the leader of a cluster, as a node does, on behalf of an actor."""
+
+    def __init__(self, directory: Path, name: str, address: str, secret: str, actor: str) -> None:
+        super().__init__(directory)
+        self._name, self._address, self._secret, self._actor = name, address, secret, actor
+
+    def _wire(self, timeout: float | None) -> HTTPConnection:
+        host, _, port = self._address.rpartition(":")
+        return HTTPConnection(host.strip("[]"), int(port), timeout=timeout)
+
+    def _headers(self) -> dict[str, bytes]:
+        host = {"Host": b"localhost"}  # a name that every machine goes by
+        if given := _own_token(self._directory):
+            return {**host, **given}
+        # A command that can read the ledger asks as a node does, on behalf of its actor.
+        bearer = f"Bearer {self._secret}".encode()
+        said = {ACTOR: quote(self._actor).encode(), SCOPES: Scope.ADMIN.value.encode()}
+        return {**host, "Authorization": bearer, **said}
+
+    def _unreachable(self, error: Exception) -> EngineUnreachableError:
+        reason = f"the leader {self._name} does not answer at {self._address} ({error})"
+        return EngineUnreachableError(str(self._directory), reason)
+
+
+class ServerClient(Client):
+    """Asks an engine at its address, with a token."""
+
+    def __init__(self, url: str, token: str, *, timeout: float = ANSWER) -> None:
+        try:
+            parts = urlsplit(url)
+            self._host, self._port = parts.hostname or "", parts.port
+        except ValueError as error:
+            raise ServerUrlError(url, str(error)) from None
+        if parts.scheme not in {"http", "https"} or not self._host:
+            raise ServerUrlError(url, "it has no host, or does not begin with http:// or https://")
+        if parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc:
+            raise ServerUrlError(url, "it must be a scheme, a host and a port only")
+        super().__init__(Path(), timeout=timeout)
+        self.url, self._is_secure = f"{parts.scheme}://{parts.netloc}", parts.scheme == "https"
+        self._token = "".join(token.split())
+
+    def _wire(self, timeout: float | None) -> HTTPConnection:
+        if not self._is_secure:
+            return HTTPConnection(self._host, self._port, timeout=timeout)
+        from http.client import HTTPSConnection  # loads ssl
+
+        return HTTPSConnection(self._host, self._port, timeout=timeout)
+
+    def _headers(self) -> dict[str, bytes]:
+        return {"Authorization": f"Bearer {self._token}".encode()} if self._token else {}
+
+    def _unreachable(self, error: Exception) -> EngineUnreachableError:
+        if isinstance(error, TimeoutError):
+            late = "the engine did not answer in time; the request may still be carried out"
+            return EngineUnreachableError(self.url, late)
+        cause = getattr(error, "strerror", None) or error  # without the number of an OSError
+        reason = f"no engine answers ({cause}); check the address, and that the engine is running"
+        return EngineUnreachableError(self.url, reason)
+
+
+def connect(where: str | os.PathLike[str] = ".", *, token: str | None = None) -> Client:
+    """Return a client of an engine: that of a plan root or a data directory, or at a URL.
+
+    At a URL it needs a token; the default is the one in HORAE_TOKEN.
+    """
+    name = os.fspath(where)
+    if "://" in name:
+        return ServerClient(name, os.environ.get("HORAE_TOKEN", "") if token is None else token)
+    if not os.path.exists(os.path.join(name, SOCKET)):
+        return Client(load(name).data)
+    return Client(Path(name))
+
+
+def connect_async(where: str | os.PathLike[str] = ".", *, token: str | None = None) -> AsyncClient:
+    """Return a client as `connect` does, whose calls are awaited."""
+    return AsyncClient(connect(where, token=token))
+
+
+class AsyncClient(Calls, AsyncSender):
+    """Asks as a `Client` does, each request in a thread.
+
+    If a task is cancelled, its request may still be carried out.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.triggers = AsyncTriggerClient(self)
+
+    async def send(self, request: Request[T]) -> T:
+        from asyncio import to_thread
+
+        return await to_thread(self._client.send, request)
+
+    async def log(
+        self,
+        run: int,
+        *,
+        tail: int | None = None,
+        follow: bool = False,
+        since: datetime | None = None,
+        step: str | None = None,
+    ) -> AsyncIterator[bytes]:
+        """Yield the output of a run; with *follow* until it ends, also if the engine restarts."""
+        from asyncio import to_thread
+
+        parts = self._client.log(run, tail=tail, follow=follow, since=since, step=step)
+        while part := await to_thread(next, parts, b""):
+            yield part
+
+
+class _SocketConnection(HTTPConnection):
+    def __init__(self, directory: Path, timeout: float | None) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._directory = directory
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(CONNECT)
+        with address(self._directory) as near:
+            self.sock.connect(near)
+        self.sock.settimeout(self.timeout)
+
+
+def _own_token(directory: Path) -> dict[str, bytes]:
+    """Return the header with the token of the run that we are in, if it is one of this engine."""
+    token = "".join(os.environ.get("HORAE_TOKEN", "").split())
+    data = os.environ.get("HORAE_DATA", "")
+    is_ours = not data or os.path.realpath(data) == os.path.realpath(directory)
+    return {"Authorization": f"Bearer {token}".encode()} if token and is_ours else {}
+
+
+def _refusal(answer: HTTPResponse) -> HoraeError:
+    try:
+        said = json.loads(answer.read())
+        code, exit_code = str(said["code"]), int(said["exit_code"])
+        detail, facts = str(said["detail"]), dict(said["facts"])
+        return EngineError(detail, code=code, exit_code=exit_code, facts=facts)
+    except (ValueError, LookupError, TypeError):
+        is_busy, status = answer.status == 503, answer.status
+        what = "it has reached its limit of connections; try again" if is_busy else answer.reason
+        exit_code = Exit.TEMPORARY if is_busy else Exit.FINDINGS
+        return _answer_error(f"the engine answered {status}: {what}", exit_code, status=status)
+
+
+def _answer_error(message: str, exit_code: int = Exit.FINDINGS, **facts: object) -> EngineError:
+    return EngineError(message, code="engine_answer", exit_code=exit_code, facts=facts)

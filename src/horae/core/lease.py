@@ -1,0 +1,119 @@
+"""Leases of the leader and of nodes.
+
+A lease ends by the database's clock. Its holder goes by its own count of time that passed, and
+stops trusting its lease before it ends. How runs outlive it while the database is away, and why
+none of them is started twice meanwhile, is in docs/how-to/machines.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypedDict
+
+from horae.core.views import TimeText  # noqa: TC001 - OpenAPI reads the types of NodeLine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from horae.core.receipt import Filed
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDescription:
+    name: str
+    address: str = ""  # where its page and API are
+    labels: tuple[str, ...] = ()
+    version: str = ""
+    slots: int = 1
+    may_lead: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A node as the ledger knows it; what is left of an older generation is refused."""
+
+    member: NodeDescription
+    generation: int
+    is_alive: bool
+    is_draining: bool
+    joined_at: datetime
+    seen_at: datetime
+    until: datetime
+    left_at: datetime | None = None
+    term: int | None = None  # in which it leads
+    runs: int = 0  # in progress
+    is_reaped: bool = False
+
+    @property
+    def can_lead(self) -> bool:
+        return self.is_alive and not self.is_draining and self.member.may_lead
+
+    def data(self) -> NodeLine:
+        member, state = self.member, "draining" if self.is_draining else "up"
+        return {
+            "node": member.name,
+            "state": "left" if self.left_at is not None else state if self.is_alive else "lost",
+            "leads": self.term is not None,
+            "term": self.term,
+            "may_lead": member.may_lead,
+            "runs": self.runs,
+            "slots": member.slots,
+            "labels": list(member.labels),
+            "address": member.address,
+            "version": member.version,
+            "since": self.joined_at.isoformat(timespec="seconds"),
+            "lease_until": self.until.isoformat(timespec="seconds"),
+            "seen_at": self.seen_at.isoformat(timespec="seconds"),
+        }
+
+
+class NodeLine(TypedDict):
+    node: str
+    state: str
+    leads: bool
+    term: int | None
+    may_lead: bool
+    runs: int
+    slots: int
+    labels: list[str]
+    address: str
+    version: str
+    since: TimeText
+    lease_until: TimeText
+    seen_at: TimeText
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    holder: str
+    term: int
+    until: datetime
+
+
+class Renewal(NamedTuple):
+    members: list[Membership]
+    leader: Leader | None
+
+
+class QueueJob(NamedTuple):
+    """A receipt in the queue: what a machine must be that takes it, and in which term it may."""
+
+    receipt: int
+    ability: str
+    term: int
+    key: str  # a second job of the same key is not put in
+
+
+QueueJobs: TypeAlias = "Callable[[Sequence[Filed]], Sequence[QueueJob]]"
+
+
+def trusted_until(
+    began: timedelta, lease: timedelta, *, margin: timedelta = timedelta(0)
+) -> timedelta:
+    """Return until when one's own lease may be trusted, by the count of time that passed.
+
+    It counts from when the call began: the database may have counted from any moment since.
+    *margin* is what the last step that trusts it may take.
+    """
+    return began + max(timedelta(0), lease - margin)

@@ -1,0 +1,262 @@
+"""The days and times of a rule, and whether they are what a phrase says.
+
+No test looks at how a rule is written. A reading that can be right is kept: "daily" may leave out
+the weekend, "at 9" may be 21:00, four weeks are a month.
+"""
+
+from __future__ import annotations
+
+from calendar import monthrange
+from dataclasses import replace
+from datetime import UTC, date, datetime, time, timedelta
+from functools import reduce
+from itertools import islice, pairwise
+from statistics import median
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from horae.core.entry import CronRule, Entry, OnceRule, Origin, RepeaterRule, Rule
+from horae.core.project import project
+from horae.timing.phrases.grammar import PARTS, WORKING, Clock, Say, placed
+from horae.timing.phrases.tokens import WEEK
+from horae.timing.zone import instant, local, zone
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+_EVE: Final = datetime(2024, 12, 31, 23, 59, 59, tzinfo=UTC)
+_FIRST, _LAST = datetime(1, 1, 3, tzinfo=UTC), datetime(9999, 12, 29, tzinfo=UTC)
+_NIGHT: Final = time(23, 59, 59)
+_ENOUGH: Final = 400  # days, more than a year of a daily rule
+_LENGTH: Final = {"d": 1.0, "w": 7.0, "m": 30.44, "y": 365.25}  # in days
+_SHORT: Final = {"s": 1, "min": 60, "h": 3600}  # in seconds
+_DAY: Final = 1440
+
+
+class Series(NamedTuple):
+    """When a rule fires: its days, and the times of these days."""
+
+    days: tuple[date, ...]
+    times: tuple[int, ...]  # minutes of the day; none if they wander
+    seconds: tuple[int, ...] = (0,)
+    step: int = 0  # minutes between times that wander
+    once: bool = False
+    has_time: bool = True
+
+    @property
+    def gap(self) -> float:
+        """The usual number of days from one to the next."""
+        return median([(b - a).days for a, b in pairwise(self.days)] or [0])
+
+    @property
+    def months(self) -> set[int]:
+        return {day.month for day in self.days}
+
+    def share(self, weekdays: Collection[int] = WEEK) -> float:
+        """Return on what part of such days it fires, in the months in which it does."""
+        months, span = self.months, range(self.days[0].toordinal(), self.days[-1].toordinal() + 1)
+        could = [day for day in map(date.fromordinal, span) if day.month in months]
+        did = sum(day.weekday() in weekdays for day in self.days)
+        return did / (sum(day.weekday() in weekdays for day in could) or 1)
+
+    def per(self, unit: str) -> float:
+        """Return how many times it fires in a unit."""
+        if unit in _SHORT:
+            some = len({at // 60 for at in self.times} if unit == "h" else self.times)
+            return len(self.times) * len(self.seconds) / (some or 1)
+        days = (self.days[-1] - self.days[0]).days + self.gap
+        a_day = len(self.times) or _DAY / (self.step or _DAY)
+        return a_day * (1 if unit == "d" else len(self.days) / (days or 1) * _LENGTH[unit])
+
+
+def series_of(rule: Rule, *, zone_name: str, has_time: bool = True) -> list[Series]:
+    """Return the series of each part of a rule and of all together; none if it has no days."""
+    if not isinstance(rule, CronRule | RepeaterRule | OnceRule):
+        return []
+    parts = [CronRule((cron,)) for cron in rule.crons] if isinstance(rule, CronRule) else [rule]
+    found = [_series(part, zone_name, has_time=has_time) for part in parts]
+    if len(found) > 1:
+        days = sorted({day for each in found for day in each.days})
+        times = sorted({at for each in found for at in each.times})
+        seconds = sorted({second for each in found for second in each.seconds})
+        found.append(Series(tuple(days), tuple(times), tuple(seconds)))
+    return found if all(len(each.days) > 1 or (each.once and each.days) for each in found) else []
+
+
+def _series(rule: Rule, zone_name: str, *, has_time: bool) -> Series:
+    entry, place = Entry("", Origin("", 0), "", rule, zone=zone_name), zone(zone_name)
+    start = _EVE if isinstance(rule, CronRule) else _FIRST
+    days: list[date] = []
+    while (found := next(project(entry, start, _LAST), None)) and len(days) < _ENOUGH:
+        days.append(local(found.at, place).date())
+        start = instant(datetime.combine(days[-1], _NIGHT), place)
+        if len(days) > 2 and (days[-1] - days[0]).days > 1461:
+            break
+    clocks = []
+    for day in days[1:3] or days:  # a repeater may begin in the middle of its first day
+        night = instant(datetime.combine(day, _NIGHT), place)
+        fires = project(entry, night - timedelta(days=1), night)
+        clocks.append([local(fire.at, place) for fire in islice(fires, 90_000)])
+    minutes = [sorted({at.hour * 60 + at.minute for at in each}) for each in clocks]
+    seconds = tuple(sorted({at.second for each in clocks for at in each}))
+    step = 0
+    if len(minutes) > 1 and minutes[0] != minutes[1]:
+        first, second = [at for each in clocks for at in each][:2]
+        minutes, step = [[]], int((second - first).total_seconds()) // 60
+    times = tuple(minutes[0]) if minutes else ()
+    return Series(tuple(days), times, seconds, step, isinstance(rule, OnceRule), has_time)
+
+
+def broken(says: Sequence[Say], every: Sequence[Series], said: Say) -> str:
+    """Return which part no series keeps, "days" or "times"; *said* is said in all the text."""
+    for each in (says, [reduce(both, says)]):
+        if all(any(not _broken(one, series, said) for series in every) for one in each):
+            return ""
+    return next(what for one in says if (what := _broken(one, every[-1], said)))
+
+
+def both(one: Say, other: Say) -> Say:
+    """Return the days and times that one or the other says."""
+    names = ("weekdays", "mdays", "times")
+    return replace(one, **{name: getattr(one, name) | getattr(other, name) for name in names})
+
+
+def _broken(say: Say, series: Series, said: Say) -> str:
+    if say.either:
+        return "" if any(not _broken(each, series, said) for each in say.either) else "days"
+    if (say.once and not series.once) or (say.recurs and series.once):
+        return "days"
+    days = (_keeps_every, _keeps_count, _keeps_weekdays, _keeps_dates, _keeps_nth)
+    if not all(test(say, series, said) for test in days):
+        return "days"
+    is_kept = _keeps_times(say, series, said) and _keeps_hours(say, series)
+    return "" if is_kept or not series.has_time else "times"
+
+
+def _keeps_every(say: Say, series: Series, _: Say) -> bool:
+    if say.every is None or series.once:
+        return True
+    count, unit = say.every
+    is_often = say.has_days or series.share() > 0.7
+    if say.is_short:
+        seconds = series.seconds if unit == "s" or not say.seconds else (0,)
+        at = [60 * minute + second for minute in series.times for second in seconds]
+        size = count * _SHORT[unit]
+        if say.minutes and unit == "h":
+            at = sorted({3600 * (minute // 60) for minute in series.times})
+        gaps = {b - a for a, b in pairwise(at)} or {60 * (series.step or _DAY)}
+        if say.hours or len(say.minutes) > (unit != "s") or len(say.seconds) > 1:
+            return is_often and min(gaps) == size
+        return is_often and gaps == {size}
+    is_dense = len(series.seconds) > 1 and not say.seconds
+    if series.step or is_dense or (len(series.times) > 3 and not say.has_time):
+        return False
+    if (count, unit) == (1, "d"):
+        is_whole = series.share() > 0.99 and (say.has_time or len(series.times) == 1)
+        return is_whole if say.strict and not say.has_days else is_often
+    named = len(say.weekdays) + len(say.mdays) + len(say.nth) + len(say.dates)
+    is_near = abs(series.gap - count * _LENGTH[unit]) <= 0.2 * count * _LENGTH[unit]
+    return is_near or named > 1 or (max(say.mdays, default=0) > 28 and unit == "m")
+
+
+def _keeps_count(say: Say, series: Series, _: Say) -> bool:
+    number, unit = say.count or (0, "")
+    is_often = unit not in ("min", "h", "d") or say.has_days or series.share() > 0.7
+    return not number or (is_often and abs(series.per(unit) - number) <= 0.15 * number)
+
+
+def _keeps_weekdays(say: Say, series: Series, said: Say) -> bool:
+    if not say.weekdays or not say.recurs:
+        return not say.weekdays or {day.weekday() for day in series.days} == say.weekdays
+    is_rarer = say.every is not None and not say.is_short and say.every != (1, "d")
+    is_used = is_rarer or say.nth or say.mdays or series.share(say.weekdays) > 0.9
+    return bool(is_used) and {day.weekday() for day in series.days} in (say.weekdays, said.weekdays)
+
+
+def _keeps_dates(say: Say, series: Series, said: Say) -> bool:
+    if say.dates and {(day.month, day.day) for day in series.days} != say.dates:
+        return False
+    if say.months and not (say.recurs or series.gap > 300 or len(series.months) < 12):
+        return True  # a date without "every" beside a rule that fires all year
+    is_part = say.every is not None and say.every[1] == "m" and say.months < series.months
+    if say.months and series.months != say.months and not is_part:
+        return False
+    days = say.mdays | say.nearest
+    if not days:
+        return True
+    fired = {_as_said(day, days | said.mdays) for day in series.days}
+    is_shifted = all(  # to the nearest working day
+        day.weekday() < 5 and any(abs(day.day - each) < 3 for each in days) for day in series.days
+    )
+    is_kept = fired in (days, said.mdays) or (is_shifted and days < fired)
+    return is_kept and _in_period(say, series)
+
+
+def _as_said(day: date, wanted: Collection[int]) -> int:
+    """Return the number of a day, from the end of the month if it is said so."""
+    later = day.day - 1 - monthrange(day.year, day.month)[1]
+    return later if later in wanted else day.day
+
+
+def _in_period(say: Say, series: Series) -> bool:
+    if say.of == "q":
+        return len(series.months) == 4 and len({month % 3 for month in series.months}) == 1
+    if say.months or say.every or series.once:
+        return True
+    return len(series.months) == 1 if say.of == "y" else len(series.months) >= 6
+
+
+def _keeps_nth(say: Say, series: Series, _: Say) -> bool:
+    found = [{pair for pair in say.nth if day == _nth(day, *pair)} for day in series.days]
+    return not say.nth or (
+        all(found) and set().union(*found) == say.nth and _in_period(say, series)
+    )
+
+
+def _nth(day: date, n: int, weekday: int) -> date | None:
+    dates = (day.replace(day=each) for each in range(1, monthrange(day.year, day.month)[1] + 1))
+    found = [d for d in dates if d.weekday() == weekday or (weekday == WORKING and d.weekday() < 5)]
+    return next(iter(found[n - (n > 0) :]), None)
+
+
+def _keeps_times(say: Say, series: Series, said: Say) -> bool:
+    fired = set(series.times)
+    if not say.times or not fired:
+        return True
+    wanted = [_readings(clock, say.part) for clock in say.times]
+    others = set().union(*wanted, *(_readings(clock, "") for clock in said.times))
+    return all(fired & each for each in wanted) and fired <= others
+
+
+def _readings(clock: Clock, part: str) -> set[int]:
+    found = placed(clock, part)
+    return {found.minute, (found.minute + 720) % _DAY} if found.sure else {found.minute}
+
+
+def _keeps_hours(say: Say, series: Series) -> bool:
+    times = series.times
+    if say.part and not say.times:
+        first, last, _ = PARTS[say.part]
+        if not all(first <= at <= last or first <= at + _DAY <= last for at in times):
+            return False
+    has_step = say.every is not None and say.every[1] in ("s", "min")
+    is_kept = not say.minutes or has_step or {at % 60 for at in times} == say.minutes
+    is_kept = is_kept and (not say.hours or {at // 60 for at in times} == say.hours)
+    is_kept = is_kept and (not say.seconds or has_step or set(series.seconds) == say.seconds)
+    return is_kept and (not say.windows or _in_windows(say, times))
+
+
+def _in_windows(say: Say, times: Sequence[int]) -> bool:
+    """Whether all times are in a window, and fill each from its start to its end."""
+    left = set(times)
+    for window in say.windows:
+        first, last = (placed(clock, say.part).minute for clock in window)
+        last += _DAY * (last < first)
+        end = last + (0 if last % 60 else 59)
+        inside = sorted(
+            at for minute in times for at in (minute, minute + _DAY) if first <= at <= end
+        )
+        step = max((b - a for a, b in pairwise(inside)), default=1)
+        if not inside or inside[0] >= first + step or inside[-1] <= last - step:
+            return False
+        left -= {minute % _DAY for minute in inside}
+    return not left

@@ -1,0 +1,195 @@
+"""How an engine gives its process to another image of the program, also of a newer version.
+
+The process stays the same, so locks, lifelines and launchers go on; the new image is told the
+numbers of their descriptors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from horae import __version__
+from horae.core.ports import Process
+from horae.errors import Exit, HoraeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+log = logging.getLogger(__name__)
+
+FORMAT: Final = 1  # of what is handed over
+UNBOUNDED: Final = timedelta(days=36500)
+VARIABLE: Final = "HORAE_HANDOVER"  # the descriptor of what is handed over, or `try FORMAT`
+_TRY: Final = "try "
+_PATIENCE: Final = 30.0  # seconds for a new image to say that it can start
+_SHOWN: Final = 300  # characters of why it cannot
+
+
+class RestartError(HoraeError, code="cannot_restart", exit_code=Exit.CONFLICT):
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"the engine is not restarted and continues as it is: {reason}")
+
+
+class HandedRun(msgspec.Struct, frozen=True):
+    number: int
+    protocol: int  # that its supervisor speaks
+    channel: int
+    process: Process
+    launcher: int | None
+    directory: str
+    environment: dict[str, str]  # by which what it started is found
+    heard: bytes  # of a message whose rest is still to come
+    address_space: int | None
+    grace: timedelta
+    overdue_at: float | None  # by the clock of the loop, which is that of the machine
+
+
+class HandedToken(msgspec.Struct, frozen=True):
+    run: int
+    digest: str
+    actor: str
+    scopes: tuple[str, ...]
+
+
+class HandedProcesses(msgspec.Struct, frozen=True):
+    lock: int
+    descriptors: int  # how many files each run may open
+    launchers: dict[int, int]  # the process of each, and the descriptor of its control socket
+    runs: tuple[HandedRun, ...]
+
+
+class HandOver(msgspec.Struct, frozen=True):
+    count: int  # of restarts since the process began
+    lock: int  # of the data directory
+    processes: HandedProcesses
+    tokens: tuple[HandedToken, ...]
+    listeners: dict[str, int]  # by address; that of the control socket has none
+    stops_at: float | None = None  # by the clock of the loop
+    error: str = ""  # why the image before goes on
+    format: int = FORMAT
+
+    @property
+    def descriptors(self) -> Iterator[int]:
+        yield from (self.lock, self.processes.lock, *self.processes.launchers.values())
+        yield from (each.channel for each in self.processes.runs)
+        yield from self.listeners.values()
+
+
+@dataclass(eq=False)
+class EngineControl:
+    """What a running engine is told to do: to stop, or to give way to a new image of itself."""
+
+    stop: asyncio.Event
+    usual_drain: timedelta
+    drain: timedelta = field(init=False)  # for how long runs that would be ended may go on
+    restart: asyncio.Event = field(default_factory=asyncio.Event)
+    handed: HandOver | None = None
+
+    def __post_init__(self) -> None:
+        self.drain = self.usual_drain
+
+    async def ask_restart(self, *, wait: bool) -> dict[str, object]:
+        version = await try_image()
+        if self.stop.is_set():
+            raise RestartError("it is stopping")
+        self.drain = UNBOUNDED if wait else self.usual_drain
+        self.restart.set()
+        return {"pid": os.getpid(), "version": __version__, "new_version": version}
+
+    def ask_stop(self, *, wait: bool) -> dict[str, object]:
+        self.end()
+        self.drain = UNBOUNDED if wait else self.drain
+        return {"pid": os.getpid()}
+
+    def end(self) -> None:
+        if not self.stop.is_set():  # else somebody has said already how long
+            self.drain = self.usual_drain
+        self.restart.clear()
+        self.stop.set()
+
+
+async def try_image() -> str:
+    """Return the version of the program on disk, which can start as we did; else RestartError."""
+    if not hasattr(os, "memfd_create"):
+        raise RestartError("this needs Linux; use `horae stop` and `horae up`")
+    environ = {**os.environ, VARIABLE: f"{_TRY}{FORMAT}"}
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *_argv(),
+            env=environ,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except OSError as error:
+        raise RestartError(f"{sys.executable}: {error.strerror}") from None
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            said, errors = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        raise RestartError(f"the new image did not start within {_PATIENCE:.0f} s") from None
+    words = said.decode(errors="replace").split()
+    if process.returncode or len(words) != 2 or words[0] != _TRY.strip():
+        why = " ".join(errors.decode(errors="replace").split())[-_SHOWN:]
+        raise RestartError(why or f"the new image ended with exit code {process.returncode}")
+    return words[1]
+
+
+def is_trial() -> bool:
+    """Tell whether we are only to say that we could start; RestartError: we could not."""
+    asked = os.environ.get(VARIABLE, "")
+    if asked.startswith(_TRY) and asked != f"{_TRY}{FORMAT}":
+        raise RestartError(f"horae {__version__} cannot take over from the version that runs")
+    return asked.startswith(_TRY)
+
+
+def trial_answer() -> str:
+    return f"{_TRY}{__version__}"
+
+
+def handed_over() -> HandOver | None:
+    """Return what an image before this one has handed over, if one has."""
+    number = os.environ.pop(VARIABLE, "")
+    if not number:
+        return None
+    with os.fdopen(int(number), "rb") as file:
+        file.seek(0)
+        given = msgspec.json.decode(file.read(), type=HandOver)
+    for each in given.descriptors:
+        os.set_inheritable(each, False)
+    return given
+
+
+def execute(given: HandOver | None) -> HandOver | None:
+    """Let a new image take the place of this one; if it cannot, return what it was to get."""
+    argv = _argv()
+    descriptors = [] if given is None else [*given.descriptors]
+    try:
+        if given is not None:
+            descriptors.append(os.memfd_create("handover"))
+            os.write(descriptors[-1], msgspec.json.encode(given))
+            os.environ[VARIABLE] = str(descriptors[-1])
+        for each in descriptors:
+            os.set_inheritable(each, True)
+        os.execv(argv[0], argv)  # noqa: S606 - our own program
+    except OSError as error:
+        os.environ.pop(VARIABLE, None)
+        for each in descriptors:
+            os.set_inheritable(each, False)
+        why = RestartError(f"{argv[0]}: {error.strerror}")
+        log.warning("%s", why)
+        return None if given is None else msgspec.structs.replace(given, error=why.reason)
+
+
+def _argv() -> list[str]:
+    return [sys.executable, *sys.orig_argv[1:]]

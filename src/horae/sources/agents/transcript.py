@@ -1,0 +1,271 @@
+"""The transcript of an agent: the event stream of its program, as text for people.
+
+Claude Code, Codex and Gemini print one JSON object a line, and each object tells whose it is. All
+other output stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from horae.core.ports import read_json
+
+LONGEST_EVENT: Final = 4 << 20  # bytes; a longer line stays as it is
+MOST_LINES: Final = 12  # of the result of a tool
+MOST_TEXT: Final = 2_000  # characters of it
+MOST_VALUE: Final = 80  # characters of one argument of a tool
+_COMMANDS: Final = ("command", "cmd")  # the argument that says it all
+
+
+class TurnKind(StrEnum):
+    START = "start"  # the session and the model
+    TEXT = "text"  # the agent wrote
+    TOOL = "tool"  # the agent called a tool
+    RESULT = "result"  # what the tool returned
+    ERROR = "error"  # the provider or the program failed
+    END = "end"  # tokens, cost, number of turns
+
+
+class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One step of an agent."""
+
+    kind: TurnKind
+    text: str = ""
+    tool: str = ""
+    is_error: bool = False
+    is_part: bool = False  # the next text continues this one
+
+
+class Transcript:
+    """Turns the output of a run into text, as it comes."""
+
+    def __init__(self) -> None:
+        self._event = b""  # the beginning of a line that may be an event
+        self._is_inside = False  # a line that is none
+        self._is_open = False  # a text that the next turn may continue
+
+    def feed(self, part: bytes) -> bytes:
+        r"""Return what a part of the output says.
+
+        >>> Transcript().feed(b'{"type": "turn.completed", "usage": {"output_tokens": 7}}\nBye')
+        b'7 tokens out\nBye'
+        """
+        shown = []
+        for piece in part.splitlines(keepends=True):
+            if self._is_inside or not (self._event or piece.startswith(b"{")):
+                shown.append(piece)
+            else:
+                self._event += piece
+                if not piece.endswith(b"\n") and len(self._event) <= LONGEST_EVENT:
+                    continue
+                shown.append(self._said(self._event))
+                self._event = b""
+            self._is_inside = not piece.endswith(b"\n")
+        return b"".join(shown)
+
+    def rest(self) -> bytes:
+        """Return the end of an output whose last line has no end."""
+        event, self._event = self._event, b""
+        return self._said(event) + (b"\n" if self._is_open else b"")
+
+    def _said(self, line: bytes) -> bytes:
+        found = turns(line)
+        return line if found is None else "".join(map(self._text, found)).encode()
+
+    def _text(self, turn: Turn) -> str:
+        before = "\n" if self._is_open and not turn.is_part else ""
+        self._is_open = turn.is_part
+        return f"{before}{rendered(turn)}{'' if turn.is_part else chr(10)}"
+
+
+def turns(line: bytes) -> tuple[Turn, ...] | None:
+    """Return the turns that a line of the output has; None if it is no event of a stream."""
+    if not line.startswith(b"{"):
+        return None
+    event = read_json(line.decode("utf-8", "replace"), dict)
+    kind = None if event is None else event.get("type")
+    if event is None or not isinstance(kind, str):
+        return None
+    if kind.partition(".")[0] in {"thread", "turn", "item"}:
+        return tuple(_codex(event))
+    if "session_id" in event and "uuid" in event:
+        return tuple(_claude(event))
+    if "timestamp" in event and kind in _GEMINI:
+        return tuple(_gemini(event))
+    return tuple(_codex(event)) if event.keys() == {"type", "message"} and kind == "error" else None
+
+
+def summary(line: bytes) -> str | None:
+    """Return an event in one line; None if the line is no event, "" if it says nothing."""
+    found = turns(line)
+    return (
+        None
+        if found is None
+        else " ⏎ ".join(part.strip() for turn in found for part in rendered(turn).splitlines())
+    )
+
+
+def rendered(turn: Turn) -> str:
+    r"""Return a turn as text, without the end of its last line.
+
+    >>> rendered(Turn(TurnKind.TOOL, "git status", tool="Bash"))
+    '> Bash: git status'
+    >>> rendered(Turn(TurnKind.RESULT, "fatal: no repository", is_error=True))
+    '  error: fatal: no repository'
+    """
+    match turn.kind:
+        case TurnKind.TOOL:
+            return f"> {turn.tool}: {turn.text}" if turn.text else f"> {turn.tool}"
+        case TurnKind.RESULT:
+            text = f"error: {turn.text}" if turn.is_error else turn.text
+            return "\n".join(f"  {line}" for line in _bounded(text))
+        case TurnKind.ERROR:
+            return f"error: {turn.text}"
+        case _:
+            return turn.text
+
+
+def _claude(event: Mapping[str, Any]) -> Iterator[Turn]:
+    kind, subtype = event["type"], event.get("subtype")
+    if (kind, subtype) == ("system", "init"):
+        yield _start(event.get("model"), event.get("session_id"))
+    elif (kind, subtype) == ("system", "api_retry"):
+        status, number = event.get("error_status"), event.get("attempt")
+        yield Turn(TurnKind.ERROR, f"the provider answered {status}; attempt {number} failed")
+    elif kind in {"assistant", "user"}:
+        content = _table(event.get("message")).get("content")
+        for block in content if isinstance(content, list) else ():
+            yield from _claude_block(_table(block))
+    elif kind == "result":
+        usage = _table(event.get("usage"))
+        tokens = usage.get("input_tokens"), usage.get("output_tokens")
+        turns = _counted(event.get("num_turns"), "turn")
+        yield _end(turns, *tokens, cost=event.get("total_cost_usd"))
+
+
+def _claude_block(block: Mapping[str, Any]) -> Iterator[Turn]:
+    match block.get("type"):
+        case "text":
+            yield Turn(TurnKind.TEXT, _words(block.get("text")))
+        case "tool_use":
+            yield Turn(TurnKind.TOOL, _arguments(block.get("input")), _words(block.get("name")))
+        case "tool_result":
+            is_error = block.get("is_error") is True
+            yield Turn(TurnKind.RESULT, _content(block.get("content")), is_error=is_error)
+
+
+def _codex(event: Mapping[str, Any]) -> Iterator[Turn]:
+    kind, item = event["type"], _table(event.get("item"))
+    what, is_done = _words(item.get("type")), kind == "item.completed"
+    if kind == "thread.started":
+        yield _start(None, event.get("thread_id"))
+    elif what == "command_execution" and kind == "item.started":
+        yield Turn(TurnKind.TOOL, _words(item.get("command")), "exec")
+    elif what == "command_execution" and is_done:
+        is_error = item.get("exit_code") != 0
+        yield Turn(TurnKind.RESULT, _words(item.get("aggregated_output")), is_error=is_error)
+    elif what in {"agent_message", "assistant_message"} and is_done:
+        yield Turn(TurnKind.TEXT, _words(item.get("text")))
+    elif what == "error" and is_done:
+        yield Turn(TurnKind.ERROR, _words(item.get("message")))
+    elif is_done and what != "reasoning":
+        facts = {name: each for name, each in item.items() if name not in {"id", "type", "status"}}
+        yield Turn(TurnKind.TOOL, _arguments(facts), what)
+    elif kind == "error":
+        yield Turn(TurnKind.ERROR, _words(event.get("message")))
+    elif kind == "turn.completed":
+        usage = _table(event.get("usage"))
+        yield _end("", usage.get("input_tokens"), usage.get("output_tokens"))
+
+
+def _gemini(event: Mapping[str, Any]) -> Iterator[Turn]:
+    match event["type"]:
+        case "init":
+            yield _start(event.get("model"), event.get("session_id"))
+        case "message" if event.get("role") == "assistant":
+            text, is_part = _words(event.get("content")), event.get("delta") is True
+            yield Turn(TurnKind.TEXT, text, is_part=is_part)
+        case "tool_use":
+            name = _words(event.get("tool_name"))
+            yield Turn(TurnKind.TOOL, _arguments(event.get("parameters")), name)
+        case "tool_result":
+            error = _table(event.get("error")).get("message")
+            text = _words(error) or _content(event.get("output"))
+            is_error = event.get("status") != "success"
+            yield Turn(TurnKind.RESULT, text or _words(event.get("status")), is_error=is_error)
+        case "error":
+            yield Turn(TurnKind.ERROR, _words(event.get("message")))
+        case "result":
+            if error := _words(_table(event.get("error")).get("message")):
+                yield Turn(TurnKind.ERROR, error)
+            stats = _table(event.get("stats"))
+            calls = _counted(stats.get("tool_calls"), "tool call")
+            yield _end(calls, stats.get("input_tokens"), stats.get("output_tokens"))
+
+
+_GEMINI: Final = frozenset({"init", "message", "tool_use", "tool_result", "error", "result"})
+
+
+def _start(model: object, session: object) -> Turn:
+    known = (_words(model), f"session {session}" if isinstance(session, str) else "")
+    return Turn(TurnKind.START, ", ".join(filter(None, known)))
+
+
+def _end(first: str, sent: object, got: object, *, cost: object = None) -> Turn:
+    known = (
+        first,
+        f"{sent} tokens in" if isinstance(sent, int) else "",
+        f"{got} tokens out" if isinstance(got, int) else "",
+        f"${cost:.4f}" if isinstance(cost, float) else "",
+    )
+    return Turn(TurnKind.END, ", ".join(filter(None, known)))
+
+
+def _counted(number: object, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}" if isinstance(number, int) else ""
+
+
+def _arguments(given: object) -> str:
+    """Return the arguments of a tool in one line.
+
+    >>> _arguments({"command": "ls", "timeout": 5}), _arguments({"path": "a.py", "limit": 3})
+    ('ls', 'path: a.py, limit: 3')
+    """
+    known = _table(given)
+    for name in _COMMANDS:
+        if isinstance(known.get(name), str):
+            return str(known[name])
+    return ", ".join(f"{name}: {_short(value)}" for name, value in known.items())
+
+
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    text = " ".join(text.split())
+    return text if len(text) <= MOST_VALUE else f"{text[: MOST_VALUE - 1]}…"
+
+
+def _bounded(text: str) -> list[str]:
+    lines = text[:MOST_TEXT].rstrip().splitlines()
+    more = text.count("\n", 0, len(text.rstrip())) + 1 - MOST_LINES
+    if more > 0:
+        return [*lines[:MOST_LINES], f"… {_counted(more, 'more line')}"]
+    return [*lines, "…"] if len(text) > MOST_TEXT else lines
+
+
+def _content(value: object) -> str:
+    """Return the text of a tool's result, which may come in blocks."""
+    if isinstance(value, list):
+        return "\n".join(_words(_table(block).get("text")) for block in value)
+    return _words(value)
+
+
+def _table(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _words(value: object) -> str:
+    return value if isinstance(value, str) else ""

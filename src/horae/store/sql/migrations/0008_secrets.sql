@@ -1,3 +1,0 @@
--- seal
--- No table changes. Before this version is written down, the values of secrets are moved out of
--- the definitions of triggers and agents (vault.py), and the database is rewritten without them.

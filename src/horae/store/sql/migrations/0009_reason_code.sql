@@ -1,5 +1,0 @@
--- What a reason says, for programs; what was written before has no code.
-ALTER TABLE receipt ADD COLUMN reason_code TEXT NOT NULL DEFAULT '';
-ALTER TABLE run ADD COLUMN reason_code TEXT NOT NULL DEFAULT '';
--- The engine tries these again at its next start.
-UPDATE receipt SET reason_code = 'not_ready' WHERE status = 'held' AND reason LIKE 'held back: %';

@@ -1,0 +1,244 @@
+"""Words for time: each word of a text becomes one symbol with a value.
+
+The vocabulary is closed: numbers, days, months, units, clocks, and the small words between them.
+Any other word is the symbol `.`, whatever it means.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from datetime import date
+from typing import Any, Final, NamedTuple
+
+WORKDAYS: Final = frozenset(range(5))
+WEEKEND: Final = frozenset({5, 6})
+WEEK: Final = frozenset(range(7))
+DAY_NAMES: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+MONTH_NAMES: Final = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September",
+    "October", "November", "December",
+)  # fmt: skip
+
+
+class Token(NamedTuple):
+    symbol: str
+    value: Any
+    start: int
+    end: int
+    text: str
+
+
+# A symbol, and the words that it stands for; `word=value` where the word is not the value.
+_TABLE: Final = {
+    "e": "every each all", "h": "the", "a": "a an per", "@": "at @", "o": "on", "i": "in during",
+    "f": "of", "F": "from between", "&": "and & plus", "x": "except excluding but without",
+    "~": "other alternate alternating", "z": "times time", "H": "half", "k": "o'clock oclock",
+    "p": "past after", "J": "top", "g": "starting beginning", "|": "or",
+    "t": "to through thru until till til",
+    "c": "once=1 twice=2 thrice=3", "2": "second=2 seconds=2", "q": "quarter quarters",
+    "K": "noon=720 midday=720 midnight=0", "n": "nearest", "v": "also too",
+    "R": "morning afternoon evening night=night overnight=night lunchtime=lunch lunch=lunch",
+    "V": "mornings=morning afternoons=afternoon evenings=evening nights=night",
+    "_": "please run runs it this always exactly sharp only precisely calendar",
+    "N": "one=1 two=2 three=3 four=4 five=5 six=6 seven=7 eight=8 nine=9 ten=10 eleven=11 twelve=12"
+    " thirteen=13 fourteen=14 fifteen=15 sixteen=16 seventeen=17 eighteen=18 nineteen=19 twenty=20"
+    " thirty=30 forty=40 fifty=50 sixty=60 ninety=90",
+    "O": "first=1 third=3 fourth=4 fifth=5 sixth=6 seventh=7 eighth=8 ninth=9 tenth=10 eleventh=11"
+    " twelfth=12 fifteenth=15 twentieth=20 last=-1 final=-1",
+}  # fmt: skip
+_VALUES: Final[dict[str, dict[Any, str]]] = {
+    "U": {
+        (1, "s"): "sec secs", (1, "min"): "minute minutes min mins",
+        (1, "h"): "hour hours hr hrs h",
+        (1, "d"): "day days", (1, "w"): "week weeks", (2, "w"): "fortnight fortnights",
+        (1, "m"): "month months", (1, "y"): "year years", (30, "min"): "half-hour half-hours",
+    },
+    "S": {WORKDAYS: "weekdays workdays", WEEKEND: "weekends",
+          frozenset({0, 2, 4}): "mwf", frozenset({1, 3}): "tth tuth"},
+    "s": {WORKDAYS: "weekday workday", WEEKEND: "weekend"},
+    # What a frequency word says: so many units, so many times a unit, or either of the two.
+    "Q": {
+        ("every", (1, "min")): "minutely", ("every", (30, "min")): "half-hourly semihourly",
+        ("every", (15, "min")): "quarter-hourly",
+        ("every", (1, "h")): "hourly", ("every", (1, "d")): "daily nightly",
+        ("every", (1, "w")): "weekly", ("every", (2, "w")): "fortnightly",
+        ("every", (1, "m")): "monthly", ("every", (3, "m")): "quarterly",
+        ("every", (6, "m")): "half-yearly semiyearly semiannual semiannually half-annually",
+        ("every", (1, "y")): "yearly annual annually", ("every", (2, "y")): "biennial biennially",
+        ("count", (2, "w")): "semiweekly", ("count", (2, "m")): "semimonthly",
+        ("either", "w"): "biweekly", ("either", "m"): "bimonthly",
+        ("either", "y"): "biyearly biannual biannually",
+    },
+}  # fmt: skip
+# Several words, or figures, that are one symbol.
+_IDIOMS: Final = {
+    r"(?:one[ -](?:time|off)|just once|only once|once)[ -]only": ("1", None),
+    r"one[ -]off|just once|only once|one[ -]time(?! (?:a|per|each|every|in)\b)": ("1", None),
+    "a single time": ("1", None),
+    r"(?:all )?(?:a?round[ -]the[ -]clock|day and night|24/7|all day(?: long)?)": ("Z", None),
+    r"(?:working|business|week|work) days": ("S", WORKDAYS),
+    r"(?:working|business|week|work) day": ("s", WORKDAYS),
+    r"skipping shorter months|(?:only )?in months that have (?:one|it)": ("!", None),
+    r"(?:but )?not (?:on|at|in)(?: the)?|but not": ("x", None),
+    r"first (?:on|(?:run|time)(?: on)?)": ("g", None),
+    r"(?:apart|aside) from|other than": ("x", None),
+    "each and every|(?:every|each) single": ("e", None),
+    "m[-–]f": ("S", WORKDAYS),
+    "christmas eve": ("X", (12, 24)), "christmas(?: day)?": ("X", (12, 25)),
+    "boxing day": ("X", (12, 26)), "new year'?s eve": ("X", (12, 31)),
+    "new year'?s day": ("X", (1, 1)), "halloween": ("X", (10, 31)),
+    "valentine'?s day": ("X", (2, 14)),
+}  # fmt: skip
+
+
+def _lexicon() -> dict[str, tuple[str, Any]]:
+    words: dict[str, tuple[str, Any]] = {}
+    for symbol, text in _TABLE.items():
+        for each in text.split():
+            word, _, value = each.partition("=")
+            words[word] = symbol, int(value) if value.lstrip("-").isdigit() else value or word
+    for symbol, values in _VALUES.items():
+        for meaning, text in values.items():
+            words |= dict.fromkeys(text.split(), (symbol, meaning))
+    for day, name in enumerate(map(str.lower, DAY_NAMES)):
+        shorter = {1: "tues", 2: "weds", 3: "thur thurs"}.get(day, "").split()
+        words |= dict.fromkeys((name, name[:3], *shorter), ("W", frozenset({day})))
+        words |= dict.fromkeys((f"{name}s", f"{name[:3]}s"), ("P", frozenset({day})))
+    for month, name in enumerate(map(str.lower, MONTH_NAMES), 1):
+        words |= dict.fromkeys((name, name[:3]), ("M", month))
+    return words | {"sept": ("M", 9)}
+
+
+_WORDS: Final = _lexicon()
+_SHY: Final = frozenset({"sat", "sun", "mon", "wed", "may", "march", "mar", "jan", "dec", "sec"})
+_LEX: Final = re.compile(
+    r"""
+    (?P<iso>\d{4}-\d\d-\d\d)(?![\w-])
+  | (?P<clock>(?<![\w.:])(?:[01]?\d|2[0-4])(?:[:.h][0-5]\d(?::[0-5]\d)?)?\ ?[ap]\.?m\b\.?
+        |(?<![\w.:])\d{1,2}(?::[0-5]\d(?::[0-5]\d)?(?![\w:])|h[0-5]\d\b))
+  | (?P<point>(?<![\w.:$€£])(?:[01]?\d|2[0-3])\.[0-5]\d(?![\w.%]))
+  | (?P<minute>(?<![\w:]):[0-5]\d(?![\w:]))
+  | (?P<ordinal>\d{1,2}(?:st|nd|rd|th)(?:-to-last)?\b)
+  | (?P<many>\d{1,2}\ ?[x×](?!\w))
+  | (?P<glued>(?<![\w.:])(\d{1,4})(secs?|mins?|hrs?|[smhdw])(?![\w-]))
+  | (?P<number>(?<![\w.:$€£#/])\d{1,5}(?![\w%:]|\.\d|/\d|-[A-Za-z]))
+  | (?P<idiom>\b(?:IDIOMS)\b)
+  | (?P<word>(?:\d{1,3}-)?[^\W\d_]+(?:['’][^\W\d_]+)*(?:-[^\W_]+(?:['’][^\W\d_]+)*)*)
+  | (?P<dash>--?|[–—])
+  | (?P<other>\S)
+    """.replace("IDIOMS", "|".join(_IDIOMS).replace(" ", r"\ ").replace("'", "['’]")),
+    re.VERBOSE | re.IGNORECASE,
+)
+_CLOCK: Final = re.compile(r"(\d+)(?:[:.h](\d\d))?(?::(\d\d))?(?: ?([ap])\.?m)?", re.IGNORECASE)
+
+
+def tokens_of(text: str, *, prose: bool = False) -> list[Token]:
+    """Return the words and signs of a text, each with its symbol.
+
+    In *prose*, a small word that is seldom a name of time ("sat", "may") is no such name.
+
+    >>> "".join(token.symbol for token in tokens_of("every other Friday at half past six"))
+    'e~W@HpN'
+    """
+    found: list[Token] = []
+    for match in _LEX.finditer(text):
+        is_dot = match[0] == "." and bool(found) and found[-1].end == match.start()
+        if not (is_dot and found[-1].symbol in "WMU" and len(found[-1].text) < 6):  # Tues.
+            found += _read(match)
+    return [_shy(found, at) for at in range(len(found))] if prose else found
+
+
+def _shy(found: list[Token], at: int) -> Token:
+    token, after = found[at], found[at + 1].symbol if at + 1 < len(found) else ""
+    is_lone = token.symbol == "c" and after not in "aeQ,o)"
+    is_name = False
+    if token.symbol in "WM" and token.text in _SHY:
+        near = "".join(each.symbol for each in found[max(0, at - 2) : at + 3])
+        is_name = len(re.findall("[WPMS]", near)) < 2
+    is_other = is_lone or is_name or token.symbol == "v" or token.text.lower() == "all"
+    is_other = is_other or (token.symbol == "_" and token.text.lower() != "only")
+    return token._replace(symbol=".") if is_other else token
+
+
+def _read(match: re.Match[str]) -> list[Token]:
+    kind, text, span = match.lastgroup, match[0], match.span()
+    low = text.lower().replace("’", "'")
+    symbol = "."
+    value: Any = None
+    match kind:
+        case "iso":
+            with suppress(ValueError):  # there is no such day, so it is no date
+                symbol, value = "d", date.fromisoformat(text)
+        case "clock" | "point":
+            value = _clock(text)
+            symbol = "." if value is None else "T" if kind == "clock" else "D"
+        case "ordinal":
+            value = int(low.removesuffix("-to-last")[:-2]) * (-1 if "-" in low else 1)
+            symbol = "O" if 0 < abs(value) < 32 else "."
+        case "minute":
+            symbol, value = "B", int(text[1:])
+        case "many":
+            symbol, value = "c", int(text.rstrip("x× X"))
+        case "glued":
+            number, unit = re.findall(r"\d+|\D+", low)
+            cut, size = span[0] + len(number), {"m": "min"}.get(unit, unit.rstrip("s") or "s")
+            size = {"sec": "s", "hr": "h"}.get(size, size)
+            head = Token("N", int(number), span[0], cut, number)
+            return [head, Token("U", (1, size), cut, span[1], text)]
+        case "number" if len(text) < 5:
+            value = int(text)
+            symbol = "Y" if 1970 <= value <= 2199 else "m" if len(text) == 4 else "N"
+        case "idiom":
+            symbol, value = next(said for form, said in _IDIOMS.items() if re.fullmatch(form, low))
+        case "word":
+            return _word(low, span, text)
+        case "dash":
+            before, after = match.string[: span[0]][-1:], match.string[span[1] :][:1]
+            is_tight = not (before.isspace() and after.isspace()) and bool(after.strip())
+            symbol = "t" if is_tight else "-"  # 9–17; a dash with spaces around divides a text
+        case _ if text in ",/&@():;":
+            symbol = text
+    return [Token(symbol, value, *span, text)]
+
+
+def _word(low: str, span: tuple[int, int], text: str) -> list[Token]:
+    head, _, tail = low.partition("-")
+    found = _WORDS.get(low) or _WORDS.get(low.replace("-", "")) or (".", None)  # bi-weekly
+    first, last = _WORDS.get(head, (".", 0)), _WORDS.get(tail, (".", 0))
+    first = ("N", int(head)) if head.isdecimal() else first
+    match first[0] + last[0]:
+        case "NN":  # twenty-five
+            found = "N", first[1] + last[1]
+        case "NQ" | "cQ" if last[1][0] == "every":
+            number, unit = last[1][1]
+            is_count = first[0] == "c"
+            found = "Q", ("count", (first[1], unit)) if is_count else (
+                "every", (first[1] * number, unit))  # fmt: skip
+        case "WW" | "MM":
+            at = span[0] + len(head)
+            one = Token(first[0], first[1], span[0], at, head)
+            other = Token(last[0], last[1], at + 1, span[1], tail)
+            return [one, Token("t", None, at, at + 1, "-"), other]
+        case _ if tail == "only" and head in _WORDS:  # weekend-only
+            found = ("S" if first[0] in "WPs" else first[0]), first[1]
+        case _ if tail == "to-last" and first[0] in "ON2" and first[1] > 1:
+            found = "O", -first[1]
+    symbol, value = found
+    return [Token(symbol, value, *span, text)]
+
+
+def _clock(text: str) -> tuple[int, int, bool] | None:
+    """Return the minute of the day, the second, and whether it may be twelve hours later.
+
+    None: no clock shows this. A time with am or pm, a 0 in front or 24 hours is certain.
+    """
+    match = _CLOCK.match(text)
+    assert match is not None
+    hour, minute, second = (int(each or 0) for each in match.group(1, 2, 3))
+    if match[4]:
+        if not 1 <= hour <= 12:
+            return None
+        hour = hour % 12 + (12 if match[4] in "pP" else 0)
+    is_open = not match[4] and 1 <= hour <= 12 and not text.startswith("0")
+    return (hour * 60 + minute, second, is_open) if hour < 24 else None
