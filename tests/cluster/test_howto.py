@@ -57,7 +57,10 @@ def test_a_cluster_is_set_up_drained_failed_over_and_restored_as_the_page_says(
             [migrate] = [each for each in blocks("Set up a cluster", "text") if "migrate" in each]
             by_horae(stage, migrate)
             pair.sql(grant, database="horae", user="horae_owner")
-            plan = [entry(f"Steady {n}", stage.effect(f"steady{n}", 600)) for n in range(2)]
+            plan = [
+                entry(f"Steady {name}", stage.effect(f"steady{name}", 600), host=name)
+                for name in NAMES
+            ]
             plan.append(entry("Count", stage.effect("count"), catch_up="all"))
             stage.write({"plan.org": "".join(plan)})
             for name in NAMES:
