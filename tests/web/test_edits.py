@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import one_run
 from core.world import story
 from horae.web.api import OPERATIONS
+from waiting import until
 from web.stage import PLAN, engine
 
 if TYPE_CHECKING:
@@ -113,13 +113,17 @@ async def test_a_workflow_and_an_agent_are_changed_only_as_they_were_read(tmp_pa
 @story
 async def test_a_run_of_an_agent_is_no_change_of_it(tmp_path: Path) -> None:
     async with engine(tmp_path) as here:
-        agent = (await here.client.post("/agents", json=WORKER)).json()
+        busy = {**WORKER, "command": ["sleep", "600"]}
+        agent = (await here.client.post("/agents", json=busy)).json()
         await here.client.post("/workflows", json={**REPORT, "agent_id": agent["id"]})
         before = await tag(here, "/agents/worker")
-        asked = (await here.client.post("/workflows/report/trigger", json={})).json()
-        assert here.front.ledger is not None
-        await one_run.start(here.front.ledger, asked["receipt"], now=here.front.clock.now(), term=1)
-        assert (await here.client.get("/agents/worker")).json()["activity"] == "busy"
+        await here.client.post("/workflows/report/trigger", json={})
+
+        async def is_busy() -> bool:
+            shown = (await here.client.get("/agents/worker")).json()
+            return bool(shown["activity"] == "busy")
+
+        await until(is_busy)
         assert await tag(here, "/agents/worker") == before
 
 
