@@ -558,7 +558,7 @@ def test_any_output_is_read(printed: str) -> None:
 )  # fmt: skip
 def test_hostile_output_costs_little(unit: str) -> None:
     printed = unit * ((2 << 20) // len(unit))
-    start = time.perf_counter()
+    start = time.process_time()
     for answers in Answers:
         read_answer(printed, answers)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 20  # a quadratic reader takes hours

@@ -179,9 +179,9 @@ def test_of_what_a_tool_says_the_line_is_shown_that_tells_most(
 
 @pytest.mark.parametrize("unit", ["^\n", "x", "a/", "at x\n", "  ^\n\n", "'", "file://"])
 def test_what_a_tool_says_may_be_long(unit: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     telling(unit * (4_000_000 // len(unit)))
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 20  # a quadratic reader takes hours
 
 
 @needs_shell
