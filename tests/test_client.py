@@ -34,8 +34,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     root = tmp_path_factory.mktemp("home")
     with engine_process(root):
         client = horae.connect(root)
-        port = urlsplit(client.calendar()["url"]).port
-        token = client.add_token("ops", scopes="read,run,edit")["token"]
+        port = urlsplit(client.calendar().url).port
+        token = client.add_token("ops", scopes="read,run,edit").token
         yield Home(root, f"http://127.0.0.1:{port}/", token)
 
 

@@ -341,10 +341,10 @@ def test_a_running_engine_keeps_its_command_until_somebody_trusts_the_new_one(
             assert (config.agent_command, world.command()) == (("mine",), ("mine",))
             seen = await app.settings.look()
             with acting("agent:wren"), pytest.raises(TrustError):
-                await app.settings.trust(seen["digest"])
+                await app.settings.trust(seen.digest)
             assert config.agent_command == ("mine",)
-            said = await app.settings.trust(seen["digest"])
-            assert (said["after_restart"], said["until_restart"]) == ([], False)
+            said = await app.settings.trust(seen.digest)
+            assert (said.after_restart, said.until_restart) == ((), False)
             assert config.agent_command == ("theirs",)
             assert app.facts().problems == (zone,)
             [event] = [

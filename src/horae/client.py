@@ -22,9 +22,10 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from msgspec import ValidationError, convert
 
-from horae.config import load
-from horae.core import views
+from horae.config import TrustReport, WaitingSettings, load
+from horae.core import access, views
 from horae.core.actor import own_run
+from horae.core.lease import NodePage
 from horae.core.ports import Pruned
 from horae.core.scope import Scope
 from horae.errors import ErrorData, Exit, HoraeError
@@ -40,7 +41,6 @@ LOOK: Final = 0.1  # seconds between two tries
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Data: TypeAlias = dict[str, Any]
 EntryName: TypeAlias = str | int  # its number, :ID:, title, or file:line
 
 
@@ -331,14 +331,14 @@ class Calls:
         return _get(views.WhyLines, "why", entry=entry, at=at, limit=limit)
 
     @Call
-    def gate(self, *, limit: int = 100) -> Request[Data]:
+    def gate(self, *, limit: int = 100) -> Request[views.GateReport]:
         """Return the receipts that hold a slot, and those that wait and why."""
-        return _get(Data, "gate", limit=limit)
+        return _get(views.GateReport, "gate", limit=limit)
 
     @Call
-    def nodes(self) -> Request[Data]:
+    def nodes(self) -> Request[NodePage]:
         """Return the nodes of a cluster."""
-        return _get(Data, "nodes")
+        return _get(NodePage, "nodes")
 
     @Call
     def run_now(
@@ -397,74 +397,74 @@ class Calls:
         return Request("POST", ("prune",), Pruned, body=said, timeout=LONG)
 
     @Call
-    def restart(self, *, wait: bool = False) -> Request[Data]:
+    def restart(self, *, wait: bool = False) -> Request[views.RestartAnswer]:
         """Restart the engine; *wait* for runs that cannot continue, however long they take."""
-        return Request("POST", ("restart",), Data, body={"wait": wait}, timeout=LONG)
+        return Request("POST", ("restart",), views.RestartAnswer, body={"wait": wait}, timeout=LONG)
 
     @Call
-    def stop(self, *, wait: bool = False) -> Request[Data]:
+    def stop(self, *, wait: bool = False) -> Request[views.StopAnswer]:
         """Stop the engine; *wait* lets all runs end, however long they take."""
-        return _post(Data, "stop", wait=wait)
+        return _post(views.StopAnswer, "stop", wait=wait)
 
     @Call
-    def rescan(self, source: str | None = None) -> Request[Data]:
+    def rescan(self, source: str | None = None) -> Request[views.RescanReport]:
         """Read the plans again now."""
-        return _post(Data, "rescan", source=source)
+        return _post(views.RescanReport, "rescan", source=source)
 
     @Call
-    def note_edit(self, file: str, what: str) -> Request[Data]:
+    def note_edit(self, file: str, what: str) -> Request[views.EditNote]:
         """Record that a file of the plan was edited."""
-        return _post(Data, "edits", file=file, what=what)
+        return _post(views.EditNote, "edits", file=file, what=what)
 
     @Call
-    def waiting_settings(self) -> Request[Data]:
+    def waiting_settings(self) -> Request[WaitingSettings]:
         """Return the settings of horae.toml that wait for confirmation."""
-        return _get(Data, "settings", "waiting")
+        return _get(WaitingSettings, "settings", "waiting")
 
     @Call
-    def trust(self, digest: str) -> Request[Data]:
+    def trust(self, digest: str) -> Request[TrustReport]:
         """Trust the settings that a digest identifies."""
-        return _post(Data, "settings", "trust", digest=digest)
+        return _post(TrustReport, "settings", "trust", digest=digest)
 
     @Call
-    def calendar(self) -> Request[Data]:
+    def calendar(self) -> Request[views.CalendarPath]:
         """Return the address of the calendar."""
-        return _get(Data, "calendar")
+        return _get(views.CalendarPath, "calendar")
 
     @Call
-    def login(self) -> Request[Data]:
+    def login(self) -> Request[access.LoginLink]:
         """Create a link that logs a browser in."""
-        return _post(Data, "login")
+        return _post(access.LoginLink, "login")
 
     @Call
-    def tokens(self) -> Request[Data]:
+    def tokens(self) -> Request[access.TokenPage]:
         """Return the tokens, without what lets their holders in."""
-        return _get(Data, "tokens")
+        return _get(access.TokenPage, "tokens")
 
     @Call
-    def add_token(self, name: str, *, scopes: str) -> Request[Data]:
+    def add_token(self, name: str, *, scopes: str) -> Request[access.NewToken]:
         """Create a token; it is only in this answer."""
-        return _post(Data, "tokens", name=name, scopes=scopes)
+        return _post(access.NewToken, "tokens", name=name, scopes=scopes)
 
     @Call
-    def revoke_token(self, name: str) -> Request[Data]:
+    def revoke_token(self, name: str) -> Request[access.RevokedToken]:
         """Revoke a token."""
-        return _post(Data, "tokens", name, "revoke")
+        return _post(access.RevokedToken, "tokens", name, "revoke")
 
     @Call
-    def renew_token(self) -> Request[Data]:
+    def renew_token(self) -> Request[access.TokenRotation]:
         """Replace the token of the operator."""
-        return _post(Data, "token")
+        return _post(access.TokenRotation, "token")
 
     @Call
-    def sessions(self) -> Request[Data]:
+    def sessions(self) -> Request[access.SessionPage]:
         """Return the browsers that are logged in."""
-        return _get(Data, "sessions")
+        return _get(access.SessionPage, "sessions")
 
     @Call
-    def end_session(self, session: str) -> Request[Data]:
+    def end_session(self, session: str) -> Request[access.EndedSessions]:
         """End a browser session, or `all` of them."""
-        return _post(Data, "sessions", session, "end")
+        return _post(access.EndedSessions, "sessions", session, "end")
 
 
 class TriggerClient(TriggerCalls, Sender):

@@ -651,7 +651,7 @@ class ClusterNode:
         ended = 0 if worker is None else len(worker.runs) - len(going)
         left = timedelta(0) if generation is None else max(timedelta(0), generation.most_left)
         runs = {self.name: len(going)}
-        nodes = [replace(m, runs=runs.get(m.member.name, 0)).data() for m in self.members]
+        nodes = [replace(m, runs=runs.get(m.member.name, 0)).line for m in self.members]
         known = self.name, self.clock.now(), self.config.zone or "UTC", own.facts(), self.seen_at
         return LastKnownState(*known, left, going, ended, nodes)
 

@@ -27,8 +27,8 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str,
     root = tmp_path_factory.mktemp("there")
     with engine_process(root):
         client = horae.connect(root)
-        token = client.add_token("ops", scopes="admin")["token"]
-        yield f"http://127.0.0.1:{urlsplit(client.calendar()['url']).port}", token, root
+        token = client.add_token("ops", scopes="admin").token
+        yield f"http://127.0.0.1:{urlsplit(client.calendar().url).port}", token, root
 
 
 @pytest.fixture

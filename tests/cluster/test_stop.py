@@ -46,7 +46,7 @@ def test_a_node_that_is_restarted_lets_its_runs_end_and_joins_again_in_its_proce
     stage.until(is_asked)
     stage.until(stage.happened)
 
-    assert client.restart()["pid"] == node.process.pid
+    assert client.restart().pid == node.process.pid
 
     stage.until(lambda: node.said().count(" joined ") == 2)
     assert stage.do("SELECT status FROM receipt") == [("done",)]

@@ -113,7 +113,7 @@ def test_runs_go_on_in_the_same_process_and_end_as_usual(home: Home) -> None:
     assert (told["restarted"], told["pid"], told["version"]) == (True, life.pid, horae.__version__)
     assert "2 runs continue" in life.said()
     assert before <= set(life.remains())  # also the launcher: it is above them
-    held = Client(home.data).gate()["holding"]
+    held = Client(home.data).gate().holding
     assert len(held) == 2
     with closing(HTTPConnection("127.0.0.1", _port(life))) as port:  # it is the same
         port.request("GET", "/healthz")
@@ -158,7 +158,7 @@ def test_twenty_runs_outlive_every_restart_and_keep_their_slots(home: Home) -> N
     for count in range(scaled(100, few=4)):
         assert restart(home)["pid"] == life.pid
         assert before <= set(life.remains()), count
-        assert len(Client(home.data).gate()["holding"]) == 20
+        assert len(Client(home.data).gate().holding) == 20
     descriptors = len(os.listdir(f"/proc/{life.pid}/fd"))
     restart(home)
     assert len(os.listdir(f"/proc/{life.pid}/fd")) <= descriptors + 2  # nothing piles up
@@ -306,7 +306,7 @@ def test_a_workflow_is_waited_for_or_ended_when_its_time_is_over(home: Home) -> 
     assert statuses(home) == [("running", "started"), ("interrupted", "engine_restarted")]
     start(home, "Flow")
     wait_until((home.plans / "flowing").exists)
-    assert Client(home.data).restart(wait=True)["pid"] == life.pid
+    assert Client(home.data).restart(wait=True).pid == life.pid
     life.until(lambda: "waiting as long as needed for runs that cannot continue" in life.said())
     time.sleep(1.5)  # longer than it would be without --wait
     assert life.said().count("restarted with horae") == 1
@@ -460,7 +460,7 @@ def test_a_tick_and_a_task_of_the_board_end_as_usual_after_a_restart(home: Home)
     restart(home)
     assert "2 runs continue" in life.said()
     assert "claimed_by: dora" in task.read_text()
-    assert len(Client(home.data).gate()["holding"]) == 2
+    assert len(Client(home.data).gate().holding) == 2
     let_go(home, "tina", "dora")
     assert statuses(home) == [("done", "completed")] * 2
     reasons = {reason for (reason,) in home.rows("SELECT reason FROM receipt")}

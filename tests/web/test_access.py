@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 async def made(tokens: Tokens, name: str, *scopes: Scope) -> dict[str, str]:
     """Return the header of a new token."""
-    _, text = await add_token(tokens, name, frozenset(scopes), now=SystemClock().now())
-    return {"Authorization": f"Bearer {text}"}
+    token = await add_token(tokens, name, frozenset(scopes), now=SystemClock().now())
+    return {"Authorization": f"Bearer {token.token}"}
 
 
 async def told(scope: Incoming, receive: Receive, send: Send) -> None:
@@ -148,7 +148,10 @@ async def test_a_token_counts_only_whole_and_only_once(tmp_path: Path) -> None:
                 "/api/v1/status", headers={"Authorization": f"Bearer {wrong}"}
             )
             assert answer.status_code == 401, wrong
-        twice = [("Authorization", f"Bearer {text}"), ("Authorization", f"Bearer {keys.token}")]
+        twice = [
+            ("Authorization", f"Bearer {text}"),
+            ("Authorization", f"Bearer {keys.token}"),
+        ]
         assert (await client.get("/api/v1/status", headers=twice)).status_code == 401
         both = [("Authorization", f"Bearer {text}, Bearer {keys.token}")]
         assert (await client.get("/api/v1/status", headers=both)).status_code == 401
@@ -305,7 +308,7 @@ def test_a_command_sends_the_token_of_its_run(
 ) -> None:
     with engine_process(tmp_path):
         client = Client(tmp_path / ".horae")
-        token = client.add_token("looks", scopes="read")["token"]
+        token = client.add_token("looks", scopes="read").token
         monkeypatch.setenv("HORAE_TOKEN", f"{token}\n")
         monkeypatch.setenv("HORAE_DATA", str(tmp_path / "other"))
         client.rescan()  # the token is of another engine

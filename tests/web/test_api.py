@@ -32,6 +32,8 @@ from web.stage import JSON, PLAN, engine, shell
 if TYPE_CHECKING:
     import pytest
 
+    from horae.files.git.repository import Logged
+
 USER = user_name(os.getuid())
 
 
@@ -603,7 +605,7 @@ async def test_a_long_answer_is_compressed_for_those_who_take_it_so(tmp_path: Pa
 async def test_what_is_asked_for_ends_when_its_client_leaves(tmp_path: Path) -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
-    async def slow() -> list[dict[str, Any]]:
+    async def slow(_: int) -> list[Logged]:
         begun.set()
         try:
             await asyncio.Event().wait()

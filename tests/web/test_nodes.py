@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import httpx
+from msgspec import convert
 from starlette.applications import Starlette
 
 from horae.core.lease import Membership, NodeDescription, NodeLine
@@ -34,18 +35,18 @@ async def nodes() -> list[NodeLine]:
         machine("box3", is_alive=False),
         replace(machine("box4"), left_at=NOW),
     ]
-    return [each.data() for each in found]
+    return [each.line for each in found]
 
 
 @story
 async def test_a_machine_is_up_draining_lost_or_has_left_and_one_leads() -> None:
     rows = await nodes()
-    assert [row["state"] for row in rows] == ["up", "draining", "lost", "left"]
-    assert [row["leads"] for row in rows] == [True, False, False, False]
-    assert [row["term"] for row in rows] == [7, None, None, None]
-    assert [row["may_lead"] for row in rows] == [True, True, False, True]
-    assert {row["since"] for row in rows} == {"2026-11-15T12:30:00+00:00"}
-    assert {row["lease_until"] for row in rows} == {"2026-11-15T12:30:15+00:00"}
+    assert [row.state for row in rows] == ["up", "draining", "lost", "left"]
+    assert [row.leads for row in rows] == [True, False, False, False]
+    assert [row.term for row in rows] == [7, None, None, None]
+    assert [row.may_lead for row in rows] == [True, True, False, True]
+    assert {row.since for row in rows} == {"2026-11-15T12:30:00+00:00"}
+    assert {row.lease_until for row in rows} == {"2026-11-15T12:30:15+00:00"}
 
 
 @story
@@ -58,7 +59,7 @@ async def test_every_face_tells_of_the_machines(tmp_path: Path) -> None:
             told = (await client.get("/api/v1/nodes")).json()
             page = (await client.get("/nodes")).text
             numbers = (await client.get("/metrics")).text
-    assert told == {"nodes": await nodes()}
+    assert convert(told["nodes"], list[NodeLine]) == await nodes()
     assert page.count("<tr id=") == 4
     assert "up, leads (term 7)" in page
     assert "lost, never leads" in page

@@ -148,8 +148,8 @@ async def test_a_session_ends_with_a_token_that_is_replaced_while_it_is_looked_u
 async def named(here: Here, name: str, *scopes: Scope) -> dict[str, str]:
     """Return the header of a new token."""
     assert here.keys.tokens is not None
-    _, text = await add_token(here.keys.tokens, name, frozenset(scopes), now=SystemClock().now())
-    return {"Authorization": f"Bearer {text}"}
+    made = await add_token(here.keys.tokens, name, frozenset(scopes), now=SystemClock().now())
+    return {"Authorization": f"Bearer {made.token}"}
 
 
 async def cookie_from(client: httpx.AsyncClient, link: str) -> dict[str, str]:

@@ -350,7 +350,7 @@ def _check_settings(place: Place) -> Check:
         found += [f"{len(unknown) - 3} more unknown settings"] if len(unknown) > 3 else []
         remedies.append("correct or remove it; `horae config` lists the settings")
     if waiting:
-        named = "; ".join(f"commit {each.commit[:12]} changes {each.name}" for each in waiting)
+        named = "; ".join(f"commit {str(each.commit)[:12]} changes {each.name}" for each in waiting)
         found.append(f"{named}, which is not used yet")
         remedies.append("review it, and run `horae config trust` to use it")
     if is_kept:

@@ -263,13 +263,13 @@ def nodes(*, root: str, output: Output) -> None:
         if not client.answers():
             raise
         echo(f"horae: {error}; this is the last known state", err=True)
-        rows = client.nodes()["nodes"]
+        rows = client.nodes().nodes
     cells = []
     for row in rows:
-        role = ", leads" if row["leads"] else "" if row["may_lead"] else ", never leads"
-        facts = (f"{row['runs']} of {row['slots']}", " ".join(row["labels"]), row["address"])
-        times = (row[each] for each in ("since", "seen_at", "lease_until"))
-        cells.append((row["node"], f"{row['state']}{role}", *facts, row["version"], *times))
+        role = ", leads" if row.leads else "" if row.may_lead else ", never leads"
+        facts = (f"{row.runs} of {row.slots}", " ".join(row.labels), row.address, row.version)
+        times = (row.since, row.seen_at, row.lease_until)
+        cells.append((row.node, f"{row.state}{role}", *facts, *times))
     names = ("node", "state", "runs", "labels", "address", "version", "since", "seen", "lease")
     print_rows(output, rows, lambda: print_table(names, cells, empty="no node has joined yet"))
 

@@ -434,8 +434,8 @@ def _no_engine(place: Place, rest: str) -> EngineUnreachableError:
 
 
 def _at_the_gate(client: Client, receipt: int) -> str:
-    line = client.gate(limit=1000)["waiting"]
-    return next((str(each["reason"]) for each in line if each["receipt"] == receipt), "")
+    line = client.gate(limit=1000).waiting
+    return next((each.reason for each in line if each.receipt == receipt), "")
 
 
 def _obstacle(client: Client, told: views.ReceiptDetail) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
 
 import click
 
 from horae.cli import connection, group, options
 from horae.cli.output import Output, echo, form_options, print_answer, print_rows
-from horae.config import confirm, load, meant_setting, untrusted
+from horae.config import TrustReport, confirm, load, meant_setting, untrusted
 from horae.errors import Exit
 
 
@@ -93,12 +92,12 @@ def trust(*, yes: bool, place: connection.Place, output: Output) -> int:
     confirmation, trusts them.
     """
     client = connection.engine_at(place)
-    found = untrusted(place.config).data() if client is None else client.waiting_settings()
-    waiting = found["waiting"]
+    found = untrusted(place.config).line if client is None else client.waiting_settings()
+    waiting = found.waiting
     for each in waiting if output.is_text else ():
         edited = "edited in horae.toml, not trusted yet"
-        came = f"commit {each['commit'][:12]}" if each["commit"] else edited
-        echo(f"{each['name']}: {_text(each['trusted'])} -> {_text(each['written'])}  # {came}")
+        came = f"commit {each.commit[:12]}" if each.commit else edited
+        echo(f"{each.name}: {_text(each.trusted)} -> {_text(each.written)}  # {came}")
     if waiting and not yes:
         if not sys.stdin.isatty():
             raise click.UsageError("confirmation needs a terminal; use --yes.")
@@ -106,14 +105,14 @@ def trust(*, yes: bool, place: connection.Place, output: Output) -> int:
             echo("horae: nothing was changed", err=True)
             return Exit.FINDINGS
     if client is None:
-        confirmed = confirm(place.config, found["digest"]).data()
-        done: dict[str, Any] = {**confirmed, "after_restart": []}
+        confirmed = confirm(place.config, found.digest)
+        done = TrustReport(confirmed.digest, confirmed.waiting)
     else:
-        done = client.trust(found["digest"])
+        done = client.trust(found.digest)
     said = f"{len(waiting)} {'setting is' if len(waiting) == 1 else 'settings are'} trusted now"
-    if later := ", ".join(done["after_restart"]):
+    if later := ", ".join(done.after_restart):
         said += f"; the engine uses {later} after a restart"
-    if done.get("until_restart"):
+    if done.until_restart:
         said += "; a restart reads the working copy: update it with git pull"
     print_answer(output, done, said if waiting else "no setting is waiting for trust")
     return Exit.OK

@@ -131,18 +131,18 @@ def _as_the_engine_knows(
     """Return the status with what only the engine knows; that it hangs is a problem itself."""
     try:
         told = client.status(limit=min(limit, _MOST))
-        line = client.gate(limit=_MOST)["waiting"]
+        line = client.gate(limit=_MOST).waiting
     except HoraeError as error:
         if not isinstance(error.__cause__, TimeoutError):
             return stands
         hangs = f"the engine (process {stands.engine.pid}) does not answer"
         return structs.replace(stands, problems=(hangs, *stands.problems))
-    why = {each["receipt"]: each for each in line}
+    why = {each.receipt: each for each in line}
     waiting = []
     for each in stands.waiting:
         if gate := why.get(each.receipt):
-            code = gate.get("reason_code")
-            each = structs.replace(each, reason=gate["reason"], reason_code=code)  # noqa: PLW2901
+            code = gate.reason_code
+            each = structs.replace(each, reason=gate.reason, reason_code=code)  # noqa: PLW2901
         waiting.append(each)
     return structs.replace(
         stands,
@@ -286,8 +286,8 @@ def agent_row(agent: views.AgentLine, stands: views.StatusReport) -> tuple[str, 
         doing = f"{cannot}next {moment_text(coming, zone_name)}, in {length_text(wait)}"
     day = ""
     if place is not None:
-        rests = " (rest)" if place["kind"] == "rem" else ""
-        day = f"{place['state']} {place['hits']}{rests}, then {place['next_state']}"
+        rests = " (rest)" if place.kind == "rem" else ""
+        day = f"{place.state} {place.hits}{rests}, then {place.next_state}"
     when = f" {moment_text(agent.last_run, zone_name)}" if agent.last_run else ""
     if agent.last_outcome is None:
         went = f"first tick began{when}" if when else "has not ticked yet"
@@ -606,8 +606,8 @@ def _why_by_engine(
         obstacles = dict.fromkeys(waiting, "no engine is running; `horae up` starts it")
     elif waiting and engine.pid is not None:
         with suppress(HoraeError):  # without an answer the question is still answered
-            line = client.gate(limit=_MOST)["waiting"]
-            obstacles = {each["receipt"]: each["reason"] for each in line}
+            line = client.gate(limit=_MOST).waiting
+            obstacles = {each.receipt: each.reason for each in line}
     said = replace(said, answers=explain.at_the_gate(said.answers, obstacles))
     if engine.pid is None or not said.entry.armed:
         return said

@@ -7,10 +7,9 @@ import webbrowser
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import TypeVar
 
 import click
-from msgspec import convert, to_builtins
 
 from horae.cli import connection, group, options
 from horae.cli.connection import CommandClock, Place, ask
@@ -22,6 +21,8 @@ from horae.errors import HoraeError
 from horae.store.access import BookSessions, BookTokens
 from horae.store.ledger import SqlLedger
 from horae.web import keys
+
+T = TypeVar("T")
 
 
 @click.group(cls=group.SharedGroup)
@@ -54,13 +55,12 @@ def add(name: str, *, scopes: Sequence[str], place: Place, output: Output) -> No
 
     now = CommandClock().now()
 
-    async def alone(ledger: SqlLedger) -> dict[str, Any]:
-        made, said = await keys.add_token(BookTokens(ledger), name, wanted, now=now)
-        return {**to_builtins(made), "token": said}
+    async def alone(ledger: SqlLedger) -> access.NewToken:
+        return await keys.add_token(BookTokens(ledger), name, wanted, now=now)
 
     words = ",".join(scope.scope_words(wanted))
     made = _write(place, lambda client: client.add_token(name, scopes=words), alone)
-    print_answer(output, made, str(made["token"]))
+    print_answer(output, made, made.token)
     if output.is_text:
         echo("horae: save this token now; only its digest is stored", err=True)
 
@@ -71,7 +71,7 @@ def list_(*, place: Place, output: Output) -> None:
     """List the tokens, their scopes and their last use."""
     _refuse_no_data(place)
     if place.server is not None:
-        found = convert(place.server.tokens()["tokens"], list[access.Token])
+        found = place.server.tokens().tokens
     else:
         found = ask(place, lambda ledger: keys.all_tokens(place.directory, BookTokens(ledger)))
     cells = []
@@ -93,9 +93,9 @@ def revoke(name: str, *, place: Place, output: Output) -> None:
     Open connections with the token are closed at once.
     """
 
-    async def alone(ledger: SqlLedger) -> dict[str, Any]:
+    async def alone(ledger: SqlLedger) -> access.RevokedToken:
         await keys.revoke_token(BookTokens(ledger), name, now=CommandClock().now())
-        return {"revoked": name}
+        return access.RevokedToken(name)
 
     done = _write(place, lambda client: client.revoke_token(name), alone)
     print_answer(output, done, f"token {name} is revoked")
@@ -110,7 +110,7 @@ def sessions(*, place: Place, output: Output) -> None:
     """
     _refuse_no_data(place)
     if place.server is not None:
-        found = convert(place.server.sessions()["sessions"], list[access.Session])
+        found = place.server.sessions().sessions
     else:
         found = ask(place, lambda ledger: BookSessions(ledger).all(now=CommandClock().now()))
     cells = []
@@ -131,7 +131,7 @@ def end_session(session: str, *, place: Place, output: Output) -> None:
     Open connections of the session are closed at once.
     """
     done = _end(place, session)
-    count = len(done["ended"])
+    count = len(done.ended)
     print_answer(output, done, f"{count} session{'' if count == 1 else 's'} ended")
 
 
@@ -191,9 +191,9 @@ def open_(*, only_print: bool, calendar: bool, place: Place) -> None:
         raise EngineUnreachableError(str(place.directory), reason)
     if calendar:
         said = client.calendar()
-        echo(said["url"] or said["path"])
+        echo(said.url or said.path)
         return
-    link = client.login()["url"]
+    link = client.login().url
     echo(link)
     if not only_print and sys.stdout.isatty():
         webbrowser.open(link)
@@ -206,18 +206,18 @@ def _refuse_no_data(place: Place) -> None:
 
 def _write(
     place: Place,
-    by_engine: Callable[[Client], dict[str, Any]],
-    alone: Callable[[SqlLedger], Awaitable[dict[str, Any]]],
-) -> dict[str, Any]:
+    by_engine: Callable[[Client], T],
+    alone: Callable[[SqlLedger], Awaitable[T]],
+) -> T:
     _refuse_no_data(place)
     connection.refuse_loss(place)
     return connection.write_with(place, by_engine, alone)
 
 
-def _end(place: Place, session: str) -> dict[str, Any]:
-    async def alone(ledger: SqlLedger) -> dict[str, Any]:
+def _end(place: Place, session: str) -> access.EndedSessions:
+    async def alone(ledger: SqlLedger) -> access.EndedSessions:
         ended = await access.end_sessions(BookSessions(ledger), session, now=CommandClock().now())
-        return {"ended": [each.id for each in ended]}
+        return access.EndedSessions([each.id for each in ended])
 
     return _write(place, lambda client: client.end_session(session), alone)
 

@@ -922,6 +922,7 @@ def restart(*, wait: bool, place: Place, output: Output) -> None:
     the engine waits for them, at most for the time in the setting run.drain, and ends them then.
     If the installed version cannot start, the engine continues as it is.
     """
+    told: dict[str, object]
     began, before = monotonic(), lock.holder_of(place.directory)
     if before is None:
         told = {"restarted": False, "pid": None, "version": None, "seconds": 0.0}
@@ -930,7 +931,7 @@ def restart(*, wait: bool, place: Place, output: Output) -> None:
     _refuse_run(before)
     said = Client(place.directory, pid=before.pid).restart(wait=wait)
     if place.store is not None:  # a node stops, and joins again when its runs have ended
-        told = {"restarted": False, "pid": before.pid, "version": said["new_version"]}
+        told = {"restarted": False, "pid": before.pid, "version": said.new_version}
         text = f"the node (process {before.pid}) restarts when its runs have ended"
         print_answer(output, {**told, "seconds": round(monotonic() - began, 1)}, text)
         return
@@ -947,7 +948,7 @@ def restart(*, wait: bool, place: Place, output: Output) -> None:
         raise NotRestartedError(before.pid, "it has ended; see its log")
     if now.restart_error:
         raise handover.RestartError(now.restart_error)
-    runs, version = _runs_in_progress(place), said["new_version"]
+    runs, version = _runs_in_progress(place), said.new_version
     going = f"; it continues {_runs_text(runs)}" if runs else ""
     seconds = round(monotonic() - began, 1)
     told = {"restarted": True, "pid": now.pid, "version": version, "seconds": seconds}

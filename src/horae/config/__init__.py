@@ -16,7 +16,7 @@ from datetime import timedelta
 from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
@@ -623,11 +623,11 @@ def load(
 # Guarded settings that a person has not confirmed
 
 
-class UnconfirmedSetting(NamedTuple):
+class UnconfirmedSetting(Struct, frozen=True):
     name: str
-    trusted: object  # what counts; None if nothing is set
-    written: object
-    commit: str  # that it arrived with; empty if it was edited here
+    trusted: Any  # what counts; None if nothing is set
+    written: Any
+    commit: str | None  # that it arrived with; None: it was edited here
 
     def __str__(self) -> str:
         if self.commit:
@@ -649,14 +649,19 @@ class Untrusted(NamedTuple):
 
         return sha256(repr(sorted(self.written.items())).encode()).hexdigest()
 
-    def data(self) -> WaitingSettings:
-        waiting = [{**each._asdict(), "commit": each.commit or None} for each in self.waiting]
-        return {"digest": self.digest, "waiting": waiting}
+    @property
+    def line(self) -> WaitingSettings:
+        return WaitingSettings(self.digest, self.waiting)
 
 
-class WaitingSettings(TypedDict):
+class WaitingSettings(Struct, frozen=True):
     digest: str
-    waiting: list[dict[str, Any]]
+    waiting: tuple[UnconfirmedSetting, ...]
+
+
+class TrustReport(WaitingSettings, frozen=True):
+    after_restart: tuple[str, ...] = ()
+    until_restart: bool = False
 
 
 def untrusted(config: Config) -> Untrusted:
@@ -669,7 +674,7 @@ def untrusted(config: Config) -> Untrusted:
         was, now = trusted.get(way), written.get(way)
         if was != now:
             old, new = (_shown_at(way, text) for text in (was, now))
-            commit = "" if arrivals is None else arrivals.commit_of(way, now)
+            commit = None if arrivals is None else arrivals.commit_of(way, now) or None
             waits.append(UnconfirmedSetting(".".join(way), old, new, commit))
     return Untrusted(written, tuple(waits))
 

@@ -13,6 +13,7 @@ from horae.config import (
     SETTINGS,
     Config,
     SettingError,
+    TrustReport,
     Untrusted,
     WaitingSettings,
     confirm,
@@ -40,11 +41,6 @@ class TrustError(HoraeError, code="settings_trust", exit_code=Exit.UNAUTHORISED)
         super().__init__(f"{actor_words(actor)} cannot confirm settings; only a user can")
 
 
-class TrustReport(WaitingSettings):
-    after_restart: list[str]
-    until_restart: bool
-
-
 @dataclass(eq=False)
 class EngineSettings:
     """What counts of the `horae.toml` of a running engine; `notes` say what does not yet."""
@@ -58,7 +54,7 @@ class EngineSettings:
     _edited: dict[str, timedelta] = field(default_factory=dict)  # since when, if in no commit
 
     async def look(self) -> WaitingSettings:
-        return (await asyncio.to_thread(untrusted, self.config)).data()
+        return (await asyncio.to_thread(untrusted, self.config)).line
 
     async def trust(self, digest: str) -> TrustReport:
         actor = current_actor()
@@ -73,11 +69,8 @@ class EngineSettings:
         if names:
             now = self.clock.now()
             await self.ledger.note("settings_trusted", now=now, term=self.term, facts=facts)
-        return {
-            **found.data(),
-            "after_restart": [name for name in names if not name.startswith(hot)],
-            "until_restart": self._is_clone,
-        }
+        cold = tuple(name for name in names if not name.startswith(hot))
+        return TrustReport(found.digest, found.waiting, cold, self._is_clone)
 
     async def refresh(self) -> list[str]:
         own = self.config if self._is_clone else None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from msgspec import Struct
 
 from horae.core.scope import OPERATOR, Scope
-from horae.core.views import Time
+from horae.core.views import Shape, Time
 from horae.errors import Exit, HoraeError
 
 if TYPE_CHECKING:
@@ -55,6 +55,26 @@ class Token(Struct, frozen=True):
     used_at: Time | None = None
 
 
+class NewToken(Token, frozen=True, kw_only=True):
+    token: str  # its text, which is kept nowhere
+
+
+class TokenPage(Shape, frozen=True):
+    tokens: list[Token]
+
+
+class RevokedToken(Shape, frozen=True):
+    revoked: str
+
+
+class TokenRotation(Shape, frozen=True):
+    rotated: bool
+
+
+class LoginLink(Shape, frozen=True):
+    url: str
+
+
 class Tokens(Protocol):
     async def add(self, token: Token, digest: str) -> bool: ...
     async def all(self) -> list[Token]: ...
@@ -79,6 +99,14 @@ class Session(Struct, frozen=True):
     used_at: Time
     expires_at: Time
     agent: str  # what the browser calls itself
+
+
+class SessionPage(Shape, frozen=True):
+    sessions: list[Session]
+
+
+class EndedSessions(Shape, frozen=True):
+    ended: list[str]
 
 
 class Sessions(Protocol):

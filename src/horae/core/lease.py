@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from horae.core.views import TimeText  # noqa: TC001 - OpenAPI reads the types of NodeLine
+from horae.core.views import Shape, TimeText
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,26 +49,27 @@ class Membership:
     def can_lead(self) -> bool:
         return self.is_alive and not self.is_draining and self.member.may_lead
 
-    def data(self) -> NodeLine:
+    @property
+    def line(self) -> NodeLine:
         member, state = self.member, "draining" if self.is_draining else "up"
-        return {
-            "node": member.name,
-            "state": "left" if self.left_at is not None else state if self.is_alive else "lost",
-            "leads": self.term is not None,
-            "term": self.term,
-            "may_lead": member.may_lead,
-            "runs": self.runs,
-            "slots": member.slots,
-            "labels": list(member.labels),
-            "address": member.address,
-            "version": member.version,
-            "since": self.joined_at.isoformat(timespec="seconds"),
-            "lease_until": self.until.isoformat(timespec="seconds"),
-            "seen_at": self.seen_at.isoformat(timespec="seconds"),
-        }
+        return NodeLine(
+            node=member.name,
+            state="left" if self.left_at is not None else state if self.is_alive else "lost",
+            leads=self.term is not None,
+            term=self.term,
+            may_lead=member.may_lead,
+            runs=self.runs,
+            slots=member.slots,
+            labels=member.labels,
+            address=member.address,
+            version=member.version,
+            since=self.joined_at.isoformat(timespec="seconds"),
+            lease_until=self.until.isoformat(timespec="seconds"),
+            seen_at=self.seen_at.isoformat(timespec="seconds"),
+        )
 
 
-class NodeLine(TypedDict):
+class NodeLine(Shape, frozen=True, kw_only=True):
     node: str
     state: str
     leads: bool
@@ -76,12 +77,16 @@ class NodeLine(TypedDict):
     may_lead: bool
     runs: int
     slots: int
-    labels: list[str]
+    labels: tuple[str, ...]
     address: str
     version: str
     since: TimeText
     lease_until: TimeText
     seen_at: TimeText
+
+
+class NodePage(Shape, frozen=True):
+    nodes: list[NodeLine]
 
 
 @dataclass(frozen=True, slots=True)

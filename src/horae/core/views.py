@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar, overload
 
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
@@ -183,7 +183,9 @@ class EventPage(Shape, frozen=True, kw_only=True):
     after: int
 
 
-class Position(TypedDict):
+class AgentPosition(Shape, frozen=True, kw_only=True):
+    """Where in its lifecycle an agent is."""
+
     state: str
     hits: int
     next_state: str
@@ -203,7 +205,7 @@ class AgentLine(Written, Shape, frozen=True, kw_only=True):
     last_run: Time | None
     next_run: Time | None
     rule: str | None
-    lifecycle: Position | None
+    lifecycle: AgentPosition | None
     streak: int
     failures: int
     stuck: bool
@@ -360,6 +362,21 @@ class RescanReport(Shape, frozen=True, kw_only=True):
     sources: tuple[SourceProblems, ...]
 
 
+class RestartAnswer(Shape, frozen=True, kw_only=True):
+    pid: int
+    version: str
+    new_version: str
+
+
+class StopAnswer(Shape, frozen=True):
+    pid: int
+
+
+class CalendarPath(Shape, frozen=True, kw_only=True):
+    path: str
+    url: str | None
+
+
 S = TypeVar("S", bound=Shape)
 
 # How they are made from what the ledger keeps
@@ -483,7 +500,7 @@ class EngineFacts:
 @dataclass(frozen=True, slots=True)
 class AgentState:
     last_run_at: datetime | None = None
-    position: Position | None = None
+    position: AgentPosition | None = None
     troubles: Mapping[str, str] = field(default_factory=dict)
 
 

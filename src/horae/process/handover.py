@@ -18,6 +18,7 @@ import msgspec
 
 from horae import __version__
 from horae.core.ports import Process
+from horae.core.views import RestartAnswer, StopAnswer
 from horae.errors import Exit, HoraeError
 
 if TYPE_CHECKING:
@@ -97,18 +98,18 @@ class EngineControl:
     def __post_init__(self) -> None:
         self.drain = self.usual_drain
 
-    async def ask_restart(self, *, wait: bool) -> dict[str, object]:
+    async def ask_restart(self, *, wait: bool) -> RestartAnswer:
         version = await try_image()
         if self.stop.is_set():
             raise RestartError("it is stopping")
         self.drain = UNBOUNDED if wait else self.usual_drain
         self.restart.set()
-        return {"pid": os.getpid(), "version": __version__, "new_version": version}
+        return RestartAnswer(pid=os.getpid(), version=__version__, new_version=version)
 
-    def ask_stop(self, *, wait: bool) -> dict[str, object]:
+    def ask_stop(self, *, wait: bool) -> StopAnswer:
         self.end()
         self.drain = UNBOUNDED if wait else self.drain
-        return {"pid": os.getpid()}
+        return StopAnswer(pid=os.getpid())
 
     def end(self) -> None:
         if not self.stop.is_set():  # else somebody has said already how long

@@ -214,7 +214,7 @@ class PostgresLedger(SqlLedger):
         return [each for each in found if own is None or each[1].member == own.name]
 
     async def nodes(self) -> list[NodeLine]:
-        return [each.data() for each in await self.leases.members()]
+        return [each.line for each in await self.leases.members()]
 
     async def machines(self) -> tuple[Machine, ...]:
         return machines_of(await self.leases.members())

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 from starlette.responses import HTMLResponse
 
 from horae.core.explain import length_text
+from horae.core.lease import NodeLine, NodePage
 from horae.core.receipt import Filed, Status
 from horae.core.text import moment_text
 from horae.core.views import EngineFacts, StatusReport, receipt_line, zoned
@@ -38,7 +39,7 @@ class LastKnownState:
     left: timedelta  # for which runs may continue without it, at most
     runs: Sequence[Filed]  # of this node
     unrecorded: int  # runs of this node that have ended since
-    nodes: Sequence[Mapping[str, Any]]  # as they were then
+    nodes: Sequence[NodeLine]  # as they were then
 
     @property
     def words(self) -> str:
@@ -73,7 +74,7 @@ class LastKnownState:
             if path == "/api/v1/status":
                 return as_json(self.status())
             if path == "/api/v1/nodes":
-                return as_json({"nodes": [*self.nodes]})
+                return as_json(NodePage([*self.nodes]))
             if not path.startswith("/api/") and b"text/html" in dict(scope["headers"]).get(
                 b"accept", b""
             ):

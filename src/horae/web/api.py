@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from http import HTTPStatus
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import asdict
@@ -22,13 +22,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route, compile_path
 
-from horae.config import WaitingSettings
-from horae.config.trust import TrustReport
+from horae.config import TrustReport, WaitingSettings
 from horae.core import views
 from horae.core.engine import LONGEST_REST
 from horae.core.entry import CadenceRule, Entry
 from horae.core.explain import AskedMomentError, parse_ask
-from horae.core.lease import NodeLine
+from horae.core.lease import NodePage
 from horae.core.receipt import Reason, Status
 from horae.core.scope import Scope
 from horae.core.text import is_number
@@ -372,10 +371,6 @@ async def why(front: Front, query: WhyQuery) -> views.WhyLines:
     return await front.why(ask, limit=query.limit)
 
 
-class NodePage(Shape, frozen=True):
-    nodes: list[NodeLine]
-
-
 @routes.get("/api/v1/nodes", _READ)
 async def nodes(front: Front) -> NodePage:
     """List the nodes of the cluster; the list is empty without a cluster."""
@@ -451,14 +446,8 @@ class RestartRequest(Fields, frozen=True):
     wait: Annotated[bool, about("true: wait for runs that cannot continue, however long")] = False
 
 
-class RestartAnswer(TypedDict):
-    pid: int
-    version: str
-    new_version: str
-
-
-@routes.post("/api/v1/restart", _ADMIN, answer=RestartAnswer, is_long=True)
-async def restart(front: Front, body: RestartRequest) -> dict[str, object]:
+@routes.post("/api/v1/restart", _ADMIN, is_long=True)
+async def restart(front: Front, body: RestartRequest) -> views.RestartAnswer:
     """Restart the engine, also with a newer version; current runs continue."""
     return await offered(front.control, "way to restart").ask_restart(wait=body.wait)
 
@@ -467,12 +456,8 @@ class StopRequest(Fields, frozen=True):
     wait: Annotated[bool, about("true: wait for all runs, however long they take")] = False
 
 
-class StopAnswer(TypedDict):
-    pid: int
-
-
-@routes.post("/api/v1/stop", _ADMIN, answer=StopAnswer)
-async def stop(front: Front, body: StopRequest) -> dict[str, object]:
+@routes.post("/api/v1/stop", _ADMIN)
+async def stop(front: Front, body: StopRequest) -> views.StopAnswer:
     """Stop the engine; its runs get time to end."""
     return offered(front.control, "way to stop").ask_stop(wait=body.wait)
 
@@ -544,7 +529,7 @@ class PublicRuns(Shape, frozen=True, kw_only=True):
     running: bool
     last_run: int | None
     next_run: int | None
-    lifecycle: views.Position | None
+    lifecycle: views.AgentPosition | None
 
 
 class PublicStatus(PublicRuns, frozen=True, kw_only=True):
@@ -569,8 +554,15 @@ class PublicActivity(Shape, frozen=True, kw_only=True):
     wire: tuple[Any, ...] | UnsetType = UNSET
 
 
+class PublicCommit(Shape, frozen=True):
+    sha: str
+    ts: int
+    author: str
+    msg: str
+
+
 class PublicChanges(Shape, frozen=True, kw_only=True):
-    changes: list[dict[str, Any]]
+    changes: list[PublicCommit]
     agent: PublicStatus | None
 
 
@@ -589,8 +581,9 @@ async def activity(front: Front) -> PublicActivity:
 async def changes(front: Front) -> PublicChanges:
     """List the newest commits of the plan root."""
     shown = await _public_status(front, await _public_agents(front))
-    found = [] if front.changes is None else (await front.changes())[:CHANGES]
-    return PublicChanges(changes=found, agent=shown)
+    found = [] if front.changes is None else await front.changes(CHANGES)
+    commits = [PublicCommit(e.sha, int(e.at.timestamp()), e.author, e.subject) for e in found]
+    return PublicChanges(changes=commits, agent=shown)
 
 
 async def _public_agents(front: Front) -> tuple[views.AgentLine, ...]:

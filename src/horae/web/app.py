@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from horae.app import App, new_id
 from horae.core.actor import local_actor
 from horae.core.views import CannotRunError
-from horae.files.git.repository import Git, is_repository
+from horae.files.git.repository import Git, Logged, is_repository
 from horae.sources.agents.source import AgentRequests
 from horae.sources.board.routes import BoardRequests
 from horae.sources.workflows.routes import WorkflowRequests
@@ -89,11 +89,8 @@ async def web_app(app: App, keys: Keys, *, nodes: Nodes | None = None) -> ASGIAp
         term=app.context.term,
     )
 
-    async def commits() -> list[dict[str, Any]]:
-        return [
-            {"sha": c.sha, "ts": int(c.at.timestamp()), "author": c.author, "msg": c.subject}
-            for c in await Git(app.root).log(limit=30)
-        ]
+    async def commits(most: int) -> list[Logged]:
+        return await Git(app.root).log(limit=most)
 
     front = Front(
         service=app.service,

@@ -15,7 +15,7 @@ from horae.core.entry import Entry, OnceRule, Origin, cron_rule, key_time
 from horae.core.project import TINY, project
 from horae.core.scope import Scope
 from horae.core.text import is_number, words
-from horae.core.views import RequestError, Shape, Time, zoned
+from horae.core.views import CalendarPath, RequestError, Shape, Time, zoned
 from horae.sources.board.recycle import is_net
 from horae.timing.rfc3339 import parse_rfc3339
 from horae.timing.zone import zone
@@ -173,11 +173,6 @@ async def secret_calendar(front: Front, secret: str) -> Response:
     if front.keys is None or not front.keys.is_calendar(secret):
         raise NotOfferedError("calendar at this path")
     return await _ics(front)
-
-
-class CalendarPath(Shape, frozen=True, kw_only=True):
-    path: str
-    url: str | None
 
 
 @routes.get("/api/v1/calendar", Scope.ADMIN, also=(404,))

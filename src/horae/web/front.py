@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from horae.core.explain import WhyQuestion, at_the_gate, stamp
 from horae.errors import Exit, HoraeError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from horae.core.ports import Clock, Ledger, Listed, Run
     from horae.core.service import Service
     from horae.core.views import EngineFacts, StatusReport, WhyLines
+    from horae.files.git.repository import Logged
     from horae.process.handover import EngineControl
     from horae.sources.agents.source import AgentRequests
     from horae.sources.board.routes import BoardRequests
@@ -54,7 +55,7 @@ class Front:
     workflows: WorkflowRequests | None = None
     agent_runs: AgentRequests | None = None
     tasks: BoardRequests | None = None
-    changes: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None  # newest first
+    changes: Callable[[int], Awaitable[list[Logged]]] | None = None  # so many, newest first
     nodes: Callable[[], Awaitable[list[NodeLine]]] | None = None  # the machines, if several
     settings: EngineSettings | None = None
     is_public: bool = False  # whether everybody may see how the agents are

@@ -22,7 +22,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
-from horae.core.access import SESSION_RENEWED, TOUCHED, NoTokenError, Token, TokenTakenError
+from horae.core.access import (
+    SESSION_RENEWED,
+    TOUCHED,
+    NewToken,
+    NoTokenError,
+    Token,
+    TokenTakenError,
+)
 from horae.core.ports import Clock, LedgerBusyError, LedgerError, LedgerWriteError
 from horae.core.private import replace_durably
 from horae.core.scope import OPERATOR, Scope, allows, check_token_name, in_order
@@ -378,12 +385,13 @@ async def all_tokens(directory: Path, tokens: Tokens) -> list[Token]:
 
 async def add_token(
     tokens: Tokens, name: str, scopes: frozenset[Scope], *, now: datetime
-) -> tuple[Token, str]:
-    """Keep a new token of a name; return it, and its text, which is kept nowhere."""
-    token, text = Token(check_token_name(name), in_order(scopes), now), f"{_PREFIX}{new_token()}"
+) -> NewToken:
+    """Keep a new token of a name; its text is kept nowhere."""
+    text = f"{_PREFIX}{new_token()}"
+    token = NewToken(check_token_name(name), in_order(scopes), now, token=text)
     if not await tokens.add(token, _digest(text)):
         raise TokenTakenError(name)
-    return token, text
+    return token
 
 
 async def revoke_token(tokens: Tokens, name: str, *, now: datetime) -> None:

@@ -6,14 +6,24 @@ from datetime import timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated
 
-from msgspec.structs import asdict
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from horae.core.access import SESSION_LASTS, Session, Sessions, Token, Tokens, end_sessions
+from horae.core.access import (
+    SESSION_LASTS,
+    EndedSessions,
+    LoginLink,
+    NewToken,
+    RevokedToken,
+    SessionPage,
+    Sessions,
+    TokenPage,
+    TokenRotation,
+    Tokens,
+    end_sessions,
+)
 from horae.core.actor import acting, current_actor
 from horae.core.scope import OPERATOR, Scope, parse_scopes
-from horae.core.views import Shape
 from horae.web import keys as kept
 from horae.web.answer import HEADERS, as_json, html
 from horae.web.fields import Fields, Required, about
@@ -24,10 +34,6 @@ if TYPE_CHECKING:
     from horae.web.keys import Keys
 
 routes = Routes()
-
-
-class LoginLink(Shape, frozen=True):
-    url: str
 
 
 @routes.post("/api/v1/login", Scope.READ)
@@ -44,10 +50,6 @@ async def new_link(front: Front) -> LoginLink:
         remedy = "put a proxy in front and set `server.url` to its address"
         raise NotOfferedError(f"page that a browser can reach at {keys.url}; {remedy}")
     return LoginLink(url=keys.link(name if kind in {"token", "session"} else OPERATOR))
-
-
-class TokenRotation(Shape, frozen=True):
-    rotated: bool
 
 
 @routes.post("/api/v1/token", Scope.ADMIN)
@@ -83,10 +85,6 @@ async def login(front: Front, request: Request, code: str) -> Response:
     return HTMLResponse(html("welcome"), headers={**HEADERS, "Set-Cookie": given})
 
 
-class EndedSessions(Shape, frozen=True):
-    ended: list[str]
-
-
 @routes.post("/api/v1/logout", Scope.READ, answer=EndedSessions)
 async def logout(front: Front, request: Request) -> Response:
     """End the session of the cookie, and its open connections."""
@@ -102,10 +100,6 @@ async def logout(front: Front, request: Request) -> Response:
 
 def _sessions(front: Front) -> Sessions:
     return offered(offered(front.keys, "login").sessions, "sessions")
-
-
-class SessionPage(Shape, frozen=True):
-    sessions: list[Session]
 
 
 @routes.get("/api/v1/sessions", Scope.ADMIN)
@@ -136,10 +130,6 @@ def _tokens(front: Front) -> Tokens:
     return offered(offered(front.keys, "tokens").tokens, "tokens")
 
 
-class TokenPage(Shape, frozen=True):
-    tokens: list[Token]
-
-
 @routes.get("/api/v1/tokens", Scope.ADMIN)
 async def tokens(front: Front) -> TokenPage:
     """List the tokens by name, without their secrets."""
@@ -152,20 +142,11 @@ class TokenRequest(Fields, frozen=True):
     scopes: Annotated[Required, about("scopes, separated by commas: read, run, edit, admin")]
 
 
-class NewToken(Token, frozen=True, kw_only=True):
-    token: str
-
-
 @routes.post("/api/v1/tokens", Scope.ADMIN, also=(409,))
 async def new_named(front: Front, body: TokenRequest) -> NewToken:
     """Create a token; only this response contains its secret."""
     scopes, now = parse_scopes([body.scopes]), front.clock.now()
-    token, said = await kept.add_token(_tokens(front), body.name, scopes, now=now)
-    return NewToken(**asdict(token), token=said)
-
-
-class RevokedToken(Shape, frozen=True):
-    revoked: str
+    return await kept.add_token(_tokens(front), body.name, scopes, now=now)
 
 
 @routes.post("/api/v1/tokens/{name}/revoke", Scope.ADMIN, also=(404,))

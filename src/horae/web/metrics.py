@@ -106,10 +106,10 @@ class Counts:
         for key in ("nodes", "node_runs", "node_slots", "next_of"):
             of[key].clear()
         for node in await front.node_list():
-            leads = "true" if node["leads"] else "false"
-            of["nodes"].labels(node["node"], leads).set(node["state"] in {"up", "draining"})
-            of["node_runs"].labels(node["node"]).set(node["runs"])
-            of["node_slots"].labels(node["node"]).set(node["slots"])
+            leads = "true" if node.leads else "false"
+            of["nodes"].labels(node.node, leads).set(node.state in {"up", "draining"})
+            of["node_runs"].labels(node.node).set(node.runs)
+            of["node_slots"].labels(node.node).set(node.slots)
         stands = await front.service.status(front.facts(), limit=ENTRIES)
         counts, engine = stands.counts, front.engine
         of["active"].set(counts.get(Status.RUNNING, 0) + counts.get(Status.STARTING, 0))

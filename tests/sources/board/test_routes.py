@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import httpx
@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from core.world import story
 from horae.core.receipt import Receipt, Status
+from horae.files.git.repository import Logged
 from horae.sources.board.source import BoardSource
 from horae.sources.board.tasks import Board
 from horae.web.api import asgi_app
@@ -140,8 +141,8 @@ async def test_the_public_plane_is_off_unless_it_is_switched_on(tmp_path: Path) 
         for path in ("/_activity", "/_changes"):
             assert (await client.get(path)).status_code == 404
 
-        async def changes() -> list[dict[str, object]]:
-            return [{"sha": "a" * 40, "ts": 1, "author": "wren", "msg": "Sow"}] * 40
+        async def changes(most: int) -> list[Logged]:
+            return [Logged("a" * 40, datetime.fromtimestamp(1, UTC), "wren", "Sow")] * most
 
         front = replace(here.front, is_public=True, changes=changes)
         wire = httpx.ASGITransport(asgi_app(front))

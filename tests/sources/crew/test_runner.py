@@ -28,6 +28,7 @@ from horae.config import load
 from horae.core.clock import SystemClock
 from horae.core.receipt import Status
 from horae.core.service import Service
+from horae.core.views import AgentPosition
 from horae.sources.crew.source import CrewSource
 from horae.sources.crew.tick import agent_state, read_memory
 from horae.timing import backoff
@@ -290,12 +291,9 @@ async def test_state_is_kept_in_files_as_people_know_them(ground: Ground) -> Non
         for name in ("keeper-last-run-wren", "lifecycle-ran-wren-wake_add"):
             assert before <= int(ground.state(name)) <= time.time()
         agent = await here.agent()
-        assert agent.lifecycle == {
-            "state": "wake_add",
-            "hits": 2,
-            "next_state": "wake_audit",
-            "kind": "wake",
-        }
+        assert agent.lifecycle == AgentPosition(
+            state="wake_add", hits=2, next_state="wake_audit", kind="wake"
+        )
 
 
 @story
@@ -960,7 +958,7 @@ async def name_a_command(ground: Ground, _: App) -> None:
 async def set_a_command(ground: Ground, app: App) -> None:
     with (ground.root / "horae.toml").open("a") as file:
         file.write('[agent]\ncommand = ["echo", "done"]\n')
-    await app.settings.trust((await app.settings.look())["digest"])
+    await app.settings.trust((await app.settings.look()).digest)
 
 
 async def take_another_definition(ground: Ground, _: App) -> None:

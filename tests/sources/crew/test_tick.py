@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from horae.core.receipt import Status
+from horae.core.views import AgentPosition
 from horae.sources.crew.lifecycle import Position, parse_lifecycle
 from horae.sources.crew.rules import position_file, ran_file, seconds_text
 from horae.sources.crew.tick import (
@@ -148,12 +149,9 @@ def test_each_outcome_does_one_thing_to_the_place_in_the_day(status: Status, the
 
 def test_a_status_shows_the_place_in_the_day_and_what_comes_after() -> None:
     memory = ended(at("wake_audit"), Beat.WAKE, DAY, Status.DONE, now=NOW)
-    assert agent_state(write_memory(memory)).position == {
-        "state": "rem",
-        "hits": 0,
-        "next_state": "wake_plan",
-        "kind": "rem",
-    }
+    assert agent_state(write_memory(memory)).position == AgentPosition(
+        state="rem", hits=0, next_state="wake_plan", kind="rem"
+    )
     without = ended(memory, Beat.WAKE, None, Status.DONE, now=NOW)
     assert agent_state(write_memory(without)).position is None
     assert without.position == memory.position  # should the day come back
@@ -161,12 +159,9 @@ def test_a_status_shows_the_place_in_the_day_and_what_comes_after() -> None:
 
 def test_while_it_runs_its_place_and_its_start_are_known_and_no_gate_is_shut() -> None:
     there = going(AgentMemory(), day(CANONICAL), now=NOW)
-    assert agent_state(write_memory(there)).position == {
-        "state": "wake_add",
-        "hits": 0,
-        "next_state": "wake_audit",
-        "kind": "wake",
-    }
+    assert agent_state(write_memory(there)).position == AgentPosition(
+        state="wake_add", hits=0, next_state="wake_audit", kind="wake"
+    )
     assert (there.last_run_at, dict(there.began), there.woken_at) == (NOW, {}, None)
     plain = going(at("wake_add", 2, kind="wake"), None, now=NOW)
     assert (agent_state(write_memory(plain)).position, plain.last_run_at) == (None, NOW)

@@ -72,7 +72,7 @@ async def crew(asked: PageRequest) -> Sheet:
             day, trouble = None, str(error)
         if day is not None:
             at = line.lifecycle
-            here, hits = (at["state"], at["hits"]) if at else (None, 0)
+            here, hits = (at.state, at.hits) if at else (None, 0)
             ring = draw(day, here=here, hits=hits)
         carry = read_memory(found.memory).carry
         said = f"{line.agent} ({line.origin}) cannot run: "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.entry import key_time
 from horae.core.ports import read_json
-from horae.core.views import AgentState, Position
+from horae.core.views import AgentPosition, AgentState
 from horae.sources.crew import lifecycle as days
 from horae.sources.crew.rules import parse_seconds, position_file, ran_file, seconds_text
 from horae.timing.duration import format_duration
@@ -121,14 +121,12 @@ def _at(
 
 def agent_state(text: str) -> AgentState:
     memory = read_memory(text)
-    position: Position | None = None
+    position: AgentPosition | None = None
     if memory.position is not None and memory.kind:
-        position = {
-            "state": memory.position.state,
-            "hits": memory.position.hits,
-            "next_state": memory.following,
-            "kind": memory.kind,
-        }
+        here, following = memory.position, memory.following
+        position = AgentPosition(
+            state=here.state, hits=here.hits, next_state=following, kind=memory.kind
+        )
     return AgentState(memory.last_run_at, position, memory.troubles)
 
 

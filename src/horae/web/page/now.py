@@ -6,6 +6,8 @@ import asyncio
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from msgspec import structs
+
 from horae.core.receipt import ENDS, Status
 from horae.timing.rfc3339 import parse_rfc3339
 from horae.web.front import tag_of_entry
@@ -14,8 +16,9 @@ from horae.web.page.sheet import DAY, PageRequest, PageView, Sheet
 from horae.web.page.timeline import RECEIPTS, Scale, TimelineMark, coming
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
+    from horae.core.lease import NodeLine
     from horae.core.ports import Run
     from horae.core.views import ReceiptLine
 
@@ -77,9 +80,10 @@ async def nodes(asked: PageRequest) -> Sheet:
     return Sheet("nodes.html", "Nodes", "nodes", {"nodes": rows}, every=5)
 
 
-def node_rows(nodes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def node_rows(nodes: Iterable[NodeLine]) -> list[dict[str, Any]]:
     times = ("since", "seen_at", "lease_until")
-    return [{**row, **{each: parse_rfc3339(row[each]) for each in times}} for row in nodes]
+    rows = map(structs.asdict, nodes)
+    return [{**row, **{each: parse_rfc3339(row[each]) for each in times}} for row in rows]
 
 
 VIEWS: Final = (PageView("/", now, "now", "Now"),)
