@@ -355,6 +355,106 @@ async def test_what_a_member_writes_into_its_settings_leads_its_work_nowhere_els
     assert git("branch", "--list", at=elsewhere) == ""
 
 
+HOSTILE = """
+[core]
+\tfsmonitor = "touch CANARY;"
+\thooksPath = .git/evil
+\tsshCommand = touch CANARY
+\talternateRefsCommand = touch CANARY
+\tworktree = /tmp
+\trepositoryformatversion = 1
+[alias]
+\tcommit = !touch CANARY
+[diff]
+\texternal = touch CANARY;
+[diff "x"]
+\ttextconv = touch CANARY;
+[merge "x"]
+\tdriver = touch CANARY
+[filter "x"]
+\tclean = touch CANARY; cat
+\tsmudge = touch CANARY; cat
+\tprocess = touch CANARY
+[include]
+\tpath = evil.inc
+[extensions]
+\tpartialClone = origin
+[remote "origin"]
+\tpromisor = true
+\tuploadpack = touch CANARY; git-upload-pack
+[uploadpack]
+\tpackObjectsHook = touch CANARY;
+[url "ext::touch CANARY #"]
+\tinsteadOf = /
+[gpg]
+\tprogram = touch CANARY
+[commit]
+\tgpgSign = true
+"""
+
+
+def _is_hostile(path: Path, canary: Path) -> None:
+    """Write all into a repository that makes git run a program, as an agent in it can."""
+    directory = path / ".git"
+    with (directory / "config").open("a") as file:
+        file.write(HOSTILE.replace("CANARY", str(canary)))
+    (directory / "info").mkdir(exist_ok=True)
+    (directory / "info/attributes").write_text("* filter=x diff=x merge=x\n")
+    for folder in ("hooks", "evil"):
+        (directory / folder).mkdir(exist_ok=True)
+        for name in ("pre-commit", "post-commit", "post-merge", "post-checkout", "post-index-change",
+                     "reference-transaction", "commit-msg", "prepare-commit-msg"):  # fmt: skip
+            (directory / folder / name).write_text(f"#!/bin/sh\ntouch {canary}\n")
+            (directory / folder / name).chmod(0o755)
+
+
+def test_a_repository_that_is_hostile_runs_a_program(tmp_path: Path) -> None:
+    """What follows could not fail otherwise."""
+    git("init", "-q", ".", at=tmp_path)
+    _is_hostile(tmp_path, tmp_path / "canary")
+    subprocess.run(["git", "status"], cwd=tmp_path, check=False, capture_output=True)
+    assert (tmp_path / "canary").exists()
+
+
+@pytest.mark.parametrize("where", ["here", "away"])
+@story
+async def test_no_setting_of_a_clone_counts_and_the_work_in_it_is_delivered(
+    ground: Ground, where: str
+) -> None:
+    trees: Trees = getattr(ground, where)()
+    path, canary = (await trees.make("wren")).path, ground.side / "canary"
+    write("work.org", "* Work\n", at=path)
+    (path / "draft.org").write_text("* Draft\n")
+    (path / ".gitattributes").write_text("* filter=x diff=x merge=x\n")
+    _is_hostile(path, canary)
+    config = (path / ".git/config").read_text()
+    assert (await trees.deliver("wren")).undelivered is None
+    for name in ("work", "draft"):
+        assert git("show", f"main:{name}.org", at=ground.origin) == f"* {name.capitalize()}\n"
+    git("pull", "-q", at=ground.root)
+    write("next.org", "* Next\n", at=ground.root)
+    git("push", "-q", "origin", "main", at=ground.root)
+    assert (await trees.make("wren")).trouble == ""
+    assert (path / "next.org").read_text() == "* Next\n"
+    assert (path / ".git/config").read_text() == config
+    _nests(path, "inner")
+    _is_hostile(path / "nested-inner", canary)
+    await trees.deliver("wren")
+    await trees.make("wren")
+    await trees.undelivered("wren")
+    assert not canary.exists()
+
+
+@story
+async def test_a_clone_whose_repository_is_elsewhere_is_refused(ground: Ground) -> None:
+    trees = ground.here()
+    path = (await trees.make("wren")).path
+    (path / ".git").rename(ground.side / "moved")
+    (path / ".git").write_text(f"gitdir: {ground.side / 'moved'}\n")
+    assert "its .git is not a directory" in (await trees.make("wren")).trouble
+    assert not (await trees.deliver("wren")).delivery.is_delivered
+
+
 @story
 async def test_a_clone_that_was_not_finished_is_made_anew(ground: Ground) -> None:
     trees = ground.here()

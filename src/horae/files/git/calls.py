@@ -130,6 +130,7 @@ class CallOptions(TypedDict, total=False):
     author: Author
     committer: Author
     as_person: bool  # with the settings that our user has
+    common: str  # the directory with the settings, the branches and the objects
     stdin: bytes
     timeout: timedelta
     most: int  # bytes of the largest file that git may write (Linux)
@@ -155,6 +156,9 @@ async def call(directory: str, *args: str, **said: Unpack[CallOptions]) -> GitOu
         "GIT_COMMITTER_NAME": committer.name,
         "GIT_COMMITTER_EMAIL": committer.email,
     }
+    if (common := said.get("common")) is not None:
+        own = {"GIT_DIR": os.path.join(directory, ".git"), "GIT_WORK_TREE": directory}
+        environment |= own | {"GIT_COMMON_DIR": common}
     if said.get("as_person"):
         del environment["GIT_CONFIG_GLOBAL"], environment["GIT_CONFIG_NOSYSTEM"]
     with (

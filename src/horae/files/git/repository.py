@@ -10,6 +10,7 @@ import asyncio
 import fcntl
 import os
 import re
+import shlex
 import signal
 import sys
 from contextlib import asynccontextmanager, suppress
@@ -34,7 +35,7 @@ from horae.files.git.calls import (
     masked,
 )
 from horae.files.git.layout import layout
-from horae.files.git.trust import ImportLimits, PullGuard, objection
+from horae.files.git.trust import ImportLimits, PullGuard, objection, without_settings
 from horae.files.read import StrPath, printable
 from horae.org.plan import is_id
 
@@ -167,7 +168,8 @@ class Git:
     """One repository, by the top of its tree; one call at a time, over all processes.
 
     *local* are the origins on this machine that may be asked; *origin* is asked instead of the one
-    in the repository's settings, which its users can change.
+    in the repository's settings, which its users can change. Of a clone of a *plan* no settings
+    count but those of the plan.
     """
 
     def __init__(
@@ -178,13 +180,15 @@ class Git:
         limits: ImportLimits | None = None,
         local: Collection[StrPath] = (),
         origin: str | None = None,
+        plan: StrPath | None = None,
     ) -> None:
         self.root = os.path.realpath(root)
+        self._plan = plan
         self._local = frozenset(map(os.path.realpath, local))
         self._address = origin
         self._timeout = timeout
         self._limits = limits or ImportLimits()
-        self._guard = PullGuard(self.root, timeout=timeout)
+        self._guard = PullGuard(os.path.realpath(plan or root), timeout=timeout)
         self._lock = asyncio.Lock()
         self._owner: asyncio.Task[object] | None = None
 
@@ -467,18 +471,18 @@ class Git:
         """
         branch = self._branch_of(agent)
         try:
-            theirs = self._like(clone)
-            tip = await theirs.head()  # judges the clone's settings, too
+            theirs = self._like(clone, plan=self.root)
+            tip = await theirs.head()
             async with self.held():
                 ours = await self.head()
                 if tip is None or ours is None or await self._is_ancestor(tip, ours):
                     return DeliveryResult(is_delivered=True, words="nothing new")
                 before = await self._commit_at(f"refs/heads/{branch}")
-                said = await self._fetch(theirs.root, f"HEAD:refs/heads/{branch}", is_ours=True)
+                said = await self._fetch_from(theirs, f"HEAD:refs/heads/{branch}")
                 if said.code and before is not None:
                     # What stayed there from another time is not what the clone goes on from.
                     branch = f"{branch}-{tip[:12]}"
-                    said = await self._fetch(theirs.root, f"HEAD:refs/heads/{branch}", is_ours=True)
+                    said = await self._fetch_from(theirs, f"HEAD:refs/heads/{branch}")
                 if said.code:
                     return DeliveryResult(is_delivered=False, words=f"{self.root}: {said.why}")
                 bring = self._bring_in if await self.origin() is None else self._send
@@ -511,16 +515,29 @@ class Git:
             raise GitRefusedError(self.root, f"{printable(agent)} is not a valid agent name")
         return f"horae/{agent}"
 
-    def _like(self, root: StrPath) -> Git:
-        return Git(root, timeout=self._timeout, limits=self._limits, local=self._local)
+    def _like(self, root: StrPath, *, plan: StrPath | None = None) -> Git:
+        limits, local = self._limits, self._local
+        return Git(root, timeout=self._timeout, limits=limits, local=local, plan=plan)
+
+    @asynccontextmanager
+    async def _common(self) -> AsyncIterator[str | None]:
+        """Give the common directory of a clone, without its settings; None for any other."""
+        settings = await self._guard.settings()
+        if self._plan is None:
+            yield None
+            return
+        with without_settings(self.root, settings) as common:
+            yield common
 
     async def _git(
         self, *args: str, fails: bool = False, **options: Unpack[calls.CallOptions]
     ) -> GitOutput:
         """Call git once the repository's settings are known to be harmless."""
-        await self._guard.settings()
         options.setdefault("timeout", self._timeout)
-        said = await calls.call(self.root, *args, **options)
+        async with self._common() as common:
+            if common is not None:
+                options["common"] = common
+            said = await calls.call(self.root, *args, **options)
         if said.code and not fails:
             raise GitError(self.root, said.why)
         if "dubious ownership" in said.err:
@@ -587,13 +604,22 @@ class Git:
             raise GitError(self.root, said.why)
         return await self._commit_at(into)
 
-    async def _fetch(self, url: str, refspec: str, *, is_ours: bool = False) -> GitOutput:
-        local = is_ours or self._is_local(url)
+    async def _fetch_from(self, clone: Git, refspec: str) -> GitOutput:
+        async with clone._common() as common:
+            program = f"GIT_COMMON_DIR={shlex.quote(common or '')} git-upload-pack"
+            return await self._fetch(clone.root, refspec, program=program)
+
+    async def _fetch(
+        self, url: str, refspec: str, *, is_ours: bool = False, program: str = ""
+    ) -> GitOutput:
+        local = is_ours or bool(program) or self._is_local(url)
+        there_runs = [f"--upload-pack={program}"] if program else []
         there = _half_fetched(self.root)
         try:
             return await self._git(
                 "fetch", "--quiet", "--no-tags", "--no-recurse-submodules",
-                "--no-auto-maintenance", "--no-write-fetch-head", "--end-of-options", url, refspec,
+                "--no-auto-maintenance", "--no-write-fetch-head", *there_runs,
+                "--end-of-options", url, refspec,
                 local=local, fails=True, most=self._limits.total,
             )  # fmt: skip
         finally:

@@ -18,6 +18,7 @@ from horae.files.git import repository
 from horae.files.git.calls import Author, GitError
 from horae.files.git.layout import layout
 from horae.files.git.repository import DeliveryResult, Git, is_repository
+from horae.files.git.trust import origin_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
@@ -172,7 +173,7 @@ class Trees:
         """Refuse a clone whose commits were made for another origin."""
         if self.origin is not None:
             origin = repository.without_password(self.origin)
-            if await Git(path).origin() != origin:
+            if await origin_in(str(path)) != origin:
                 reason = f"not a clone of {origin}; deliver its commits and remove the directory"
                 raise GitError(str(path), reason)
 
@@ -188,7 +189,8 @@ class Trees:
         return Undelivered(name, str(path), commits, tip, branch, reason)
 
     def _git(self, path: Path) -> Git:
-        return Git(path, local=self.local, origin=self.origin)
+        plan = None if path == self.root else self.root
+        return Git(path, local=self.local, origin=self.origin, plan=plan)
 
 
 @asynccontextmanager

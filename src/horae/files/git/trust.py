@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
+import tempfile
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +18,7 @@ from horae.files.git.layout import layout
 from horae.files.read import head_of, is_git, printable, stamp_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import timedelta
 
 _CONFIG_LIMIT: Final = 2**20
@@ -68,6 +69,12 @@ _EXPECTED: Final = frozenset({
 _KINDS: Final = {"160000": "a submodule", "120000": "a symbolic link"}
 
 
+# Of a clone, beside its settings.
+_SHARED: Final = ("objects", "refs", "packed-refs", "logs", "shallow", "info/exclude")
+# Settings that say what a file system can do.
+_OF_THE_DISK: Final = ("core.filemode", "core.ignorecase", "core.precomposeunicode")
+
+
 class PullGuard:
     def __init__(self, root: str, *, timeout: timedelta = TIMEOUT) -> None:
         self._root = root
@@ -97,7 +104,42 @@ class PullGuard:
         return self._settings
 
 
-async def _judged_config(path: str, timeout: timedelta) -> list[tuple[str, str]]:
+@contextmanager
+def without_settings(clone: str, plan: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Give a directory with the branches and objects of a clone, and settings of our own.
+
+    To git it is the common directory, which alone has settings, hooks and attributes. What those
+    of the clone say does not count, also if they change while git reads them.
+    """
+    directory = os.path.join(clone, ".git")
+    if os.path.islink(directory) or not os.path.isdir(directory):
+        raise GitRefusedError(clone, "its .git is not a directory")
+    kept = [
+        f"\t{key.partition('.')[2]} = {value}"
+        for key in _OF_THE_DISK
+        for value in plan.get(key, ())[-1:]
+        if value.lower() in _BOOLEAN
+    ]
+    config = ["[core]", "\tbare = false", *kept]
+    if hashes := [value for value in plan.get("extensions.objectformat", ()) if value.isalnum()]:
+        config += ["\trepositoryformatversion = 1", f"[extensions]\n\tobjectformat = {hashes[-1]}"]
+    with tempfile.TemporaryDirectory(prefix="horae-git-") as common:
+        os.mkdir(os.path.join(common, "info"))
+        for name in _SHARED:
+            os.symlink(os.path.join(directory, name), os.path.join(common, name))
+        with open(os.path.join(common, "config"), "w", encoding="utf-8") as file:
+            file.write("\n".join([*config, ""]))
+        yield common
+
+
+async def origin_in(clone: str) -> str | None:
+    """Return the origin that a clone names; none of its settings count."""
+    return dict(await _config(os.path.join(clone, ".git", "config"), TIMEOUT)).get(
+        "remote.origin.url"
+    )
+
+
+async def _config(path: str, timeout: timedelta) -> list[tuple[str, str]]:
     if not os.path.lexists(path):
         return []
     if not os.path.isfile(path):
@@ -110,7 +152,11 @@ async def _judged_config(path: str, timeout: timedelta) -> list[tuple[str, str]]
     if said.code:
         raise GitRefusedError(path, f"cannot be read: {said.why}")
     items = said.out.decode("utf-8", "surrogateescape").split("\0")
-    pairs = [(key, value) for key, _, value in (item.partition("\n") for item in items) if key]
+    return [(key, value) for key, _, value in (item.partition("\n") for item in items) if key]
+
+
+async def _judged_config(path: str, timeout: timedelta) -> list[tuple[str, str]]:
+    pairs = await _config(path, timeout)
     for key, value in pairs:
         if not is_allowed(key, value):
             with suppress(OSError):  # then it is named without the line
