@@ -452,7 +452,7 @@ async def test_a_clone_whose_repository_is_elsewhere_is_refused(ground: Ground) 
     (path / ".git").rename(ground.side / "moved")
     (path / ".git").write_text(f"gitdir: {ground.side / 'moved'}\n")
     assert "its .git is not a directory" in (await trees.make("wren")).trouble
-    assert not (await trees.deliver("wren")).delivery.is_delivered
+    assert (await trees.deliver("wren")).undelivered is not None
 
 
 @story
