@@ -48,7 +48,8 @@ from horae.core.receipt import FINAL, Filed
 from horae.core.secret import FOLDER, is_own
 from horae.core.service import Service, broken_words
 from horae.core.source import Source, unexpected
-from horae.core.views import EngineFacts, ReceiptLine
+from horae.core.text import size_text
+from horae.core.views import DiskLine, EngineFacts, ReceiptLine, zoned
 from horae.errors import Exit, HoraeError
 from horae.extras.drift.check import check_drift
 from horae.files.git.trees import Commits, Trees
@@ -57,8 +58,9 @@ from horae.files.watch import changes
 from horae.org.document import read
 from horae.org.query import misread
 from horae.process.cgroup import CgroupLimits, delegated_cgroup
+from horae.process.disk import fullest, held_in, room_at
 from horae.process.handover import EngineControl, HandedToken, HandOver
-from horae.process.logs import tidy, trim
+from horae.process.logs import clear, tidy, trim
 from horae.process.masking import masked
 from horae.process.processes import LOG_NAME, Processes
 from horae.process.run_settings import RunSettings
@@ -98,8 +100,10 @@ AskObstacle: TypeAlias = "Callable[[Filed], Awaitable[str | None]]"
 FOLDERS: Final = ("runs", "trees", "cache", "backups", FOLDER)  # in the data directory
 ROOT_NAME: Final = "root"  # in the data directory: which plans its ledger is about
 NIGHT: Final = timedelta(hours=3, minutes=30)  # after midnight in UTC: backups, old output
-_SOON: Final = timedelta(minutes=1)  # from the start to the first look at the output of runs
+_SOON: Final = timedelta(minutes=1)  # from the start to the first look at what the disk holds
 _HOUR: Final = timedelta(hours=1)  # between two of them
+_LOW: Final = timedelta(minutes=10)  # the same, while little is free
+_GLANCE: Final = timedelta(seconds=5)  # between two looks at how much is free
 _SIGNATURE: Final = "post.key"
 _WATCH: Final = "file changes are not detected: "  # what a note about the watch begins with
 _NIGHT: Final = "nightly maintenance: "  # what a note about backups and old output begins with
@@ -199,6 +203,12 @@ class _WithToken:
             self.end()
 
 
+@dataclass(eq=False, slots=True)
+class Disk:
+    line: DiskLine | None = None  # what was found when it was last measured
+    problem: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
     processes: Processes
@@ -208,6 +218,7 @@ class Host:
     is_gone: Callable[[str], bool] = lambda _: False  # whether another machine is not there
     # Brings the plan of a node to the commit of a run.
     catch_up: Callable[[str], Awaitable[None]] | None = None
+    disk: Disk = field(default_factory=Disk)
 
 
 @dataclass(eq=False, slots=True)
@@ -261,13 +272,14 @@ class App:
         problems += [str(each) for some in engine.problems.values() for each in some]
         if self.dispatcher is not None and (error := self.dispatcher.problem) is not None:
             problems.append(str(error) if isinstance(error, HoraeError) else unexpected(error))
-        problems += [*self.notes, *self.settings.notes]
+        disk = self.host.disk
+        problems += [*self.notes, *self.settings.notes, *filter(None, [disk.problem])]
         if (newer := installed_version()) != __version__:
             switch = "`horae restart` switches to it"
             problems.append(f"horae {newer} is installed, and {__version__} is running; {switch}")
         since = "" if started_at is None else key_time(started_at)
         told = tuple(dict.fromkeys(problems))
-        return EngineFacts(True, str(self.data), os.getpid(), since, told)
+        return EngineFacts(True, str(self.data), os.getpid(), since, told, disk=disk.line)
 
     async def hand_over(self, listeners: Mapping[str, int]) -> HandOver | None:
         """Let go of all that another image of the engine goes on with; None: it stops instead."""
@@ -611,11 +623,12 @@ async def keep(
         _read_files_again(app),
         _read_secrets_again(app),
         _by_night(app),
-        _tidy_logs(app),
         _beat(app),
         stop.wait(),
         *beside,
     ]
+    if app.config.store is None:  # else each node does so by itself
+        parts.append(care_for_disk(app))
     if dispatcher is not None:
         parts.append(dispatcher.run(engine.offer))
     if control is not None:
@@ -798,20 +811,46 @@ async def _by_night(app: App) -> None:
             app.notes.append(f"{_NIGHT}{error}")
 
 
-async def _tidy_logs(app: App) -> None:
-    never, runs, config = asyncio.Event(), app.data / "runs", app.config
-    wait = _SOON
+async def care_for_disk(app: App) -> None:
+    """Remove output in time, and more when little disk space is free; note what takes it."""
+    never, clock = asyncio.Event(), app.clock
+    look_at, is_low = clock.elapsed() + _SOON, False
     while True:
-        await app.clock.wait(never, until=app.clock.now() + wait)
-        now, wait = app.clock.now(), _HOUR
         try:
-            left = await asyncio.to_thread(tidy, runs, now=now, keep=config.logs_keep)
-            if left > config.logs_most:
-                last = await app.ledger.newest_ends()
-                most = config.logs_most
-                await asyncio.to_thread(trim, runs, now=now, most=most, valued=last)
-        except (HoraeError, OSError) as error:  # an hour later it may be possible
-            log.warning("cannot tidy the output of runs: %s", error)
+            was_low, room = is_low, await asyncio.to_thread(room_at, app.data)
+            is_low = room.lacking > 0
+            if is_low != was_low or clock.elapsed() >= look_at:
+                look_at = clock.elapsed() + (_LOW if is_low else _HOUR)
+                await _make_room(app, room.lacking)
+        except (HoraeError, OSError) as error:  # later it may be possible
+            log.warning("cannot tidy the data directory: %s", error)
+        await clock.wait(never, until=clock.now() + _GLANCE)
+
+
+async def _make_room(app: App, lacking: int) -> None:
+    data, config, now, do = app.data, app.config, app.clock.now(), asyncio.to_thread
+    runs = data / "runs"
+    going = {run.number for _, run in await app.ledger.open_runs()}
+    left = await do(tidy, runs, now=now, keep=config.logs_keep, going=going)
+    last = await app.ledger.newest_ends() if lacking or left > config.logs_most else frozenset()
+    if left > config.logs_most:
+        most = config.logs_most
+        left = await do(trim, runs, now=now, most=most, valued=last, spared=going)
+    if lacking:
+        await do(clear, data / "cache")
+        lacking = (await do(room_at, data)).lacking
+    if lacking:
+        await do(trim, runs, now=now, most=max(0, left - lacking), spared=going | last)
+    room, held = await do(room_at, data), await do(held_in, data)
+    disk = app.host.disk
+    disk.line = DiskLine(at=zoned(now, app.context.zone_name), free=room.free, held=held)
+    disk.problem = ""
+    if room.lacking:
+        places = {data, app.root, *(run.spec.cwd for run in app.host.processes.live)}
+        found = await do(fullest, places)
+        most_of_it = "" if found is None else f"{found.path} holds {size_text(found.size)}; "
+        free = f"{size_text(room.free)} are free on the disk of {data}"
+        disk.problem = f"{free}; {most_of_it}remove files that are not needed"
 
 
 async def _beat(app: App) -> None:

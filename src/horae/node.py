@@ -224,6 +224,7 @@ class ClusterNode:
     leading: App | None = None  # the engine, while this machine leads
     keys: Keys | None = None
     control: EngineControl | None = None
+    _disk: composition.Disk = field(default_factory=composition.Disk)
     _own: App | None = None  # of this machine, whether it leads or not
     _generation: Generation | None = None
     _carrier: Carrier | None = None
@@ -334,6 +335,7 @@ class ClusterNode:
                 self._carrier.run(worker.claim),
                 self._in_spite(partial(self._work, worker)),
                 self._in_spite(self.plan.follow),
+                composition.care_for_disk(app),
                 stop.wait(),
             ]
             if may_lead:
@@ -670,7 +672,8 @@ class ClusterNode:
             return not any(each.is_alive and each.member.name == machine for each in self.members)
 
         trees = self._trees()
-        host = Host(self.processes, self.place, trees, self.name, is_gone, self.plan.catch_up)
+        known = self.name, is_gone, self.plan.catch_up, self._disk
+        host = Host(self.processes, self.place, trees, *known)
         settings = None if self._own is None else self._own.settings
         return composition.assemble(context, host, settings=settings)
 

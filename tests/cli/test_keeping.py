@@ -26,6 +26,7 @@ from horae.core.actor import user_name
 from horae.core.decide import decide
 from horae.core.ports import EntryStep
 from horae.core.source import Scan
+from horae.core.views import DiskLine
 from horae.org.document import read
 from horae.process.cgroup import standing
 from horae.process.processes import can_kill_trees
@@ -358,11 +359,11 @@ def test_an_unlikely_year_and_a_jump_of_the_clock_are_seen() -> None:
 
 
 def test_little_room_and_other_systems_are_seen() -> None:
-    assert [check_disk(size * 2**20).grade for size in (15, 511, 512)] == [
-        Grade.FAIL,
-        Grade.WARN,
-        Grade.OK,
+    rooms = [
+        DiskLine(at=datetime.now(UTC), free=size * 2**20, held={"runs": 1})
+        for size in (15, 511, 512)
     ]
+    assert [check_disk(each).grade for each in rooms] == [Grade.FAIL, Grade.WARN, Grade.OK]
     assert check_python((3, 10, 4), "linux").grade is Grade.FAIL
     assert [check_python((3, 12), name).grade for name in ("linux", "darwin", "win32")] == [
         Grade.OK,

@@ -334,4 +334,4 @@ def test_an_upgrade_needs_room_for_a_backup() -> None:
     assert check_upgrade(ours, size=10, free=0).grade == "ok"
     assert check_upgrade(ours + 1, size=10, free=100).remedy == "use the newer horae that wrote it"
     full = check_upgrade(ours - 1, size=1 << 20, free=1 << 20)
-    assert (full.grade, full.remedy) == ("fail", "free 2.0 MiB for the upgrade")
+    assert (full.grade, full.remedy) == ("fail", "free 2 MiB for the upgrade")

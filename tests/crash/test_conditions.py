@@ -12,11 +12,12 @@ import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
-from shutil import copytree
+from shutil import copytree, rmtree
 from typing import TYPE_CHECKING
 
 import pytest
 
+from commands import is_healthy
 from crash.audit import audit, effects_of
 from crash.stage import Home, Life, entry, until_gone
 from horae.client import Client
@@ -94,6 +95,47 @@ def test_a_full_disk_starts_nothing_and_with_room_again_all_goes_on(home: Home) 
         goes_on(life)
         fill(disk / "filler")
         nothing_starts_until(life, (disk / "filler").unlink)
+
+
+def test_a_disk_that_a_run_fills_is_named_with_the_path_and_old_output_makes_room(
+    home: Home,
+) -> None:
+    with mounted(home.place / "disk", "size=60m") as disk:
+        home.data, home.plans = disk / "data", disk / "plans"
+        home.plans.mkdir()
+        script = home.place / "script"
+        script.write_text(
+            "mkdir -p made/deep; cat /dev/zero > made/deep/file;"
+            " while [ -e made ]; do sleep 0.05; done"
+        )
+        (home.plans / "prints").write_bytes(os.urandom(1_000_000))
+        home.write(
+            entry("Prints", "cat prints", schedule="0 0 1 1 *"),
+            entry("Fills", f"sh {script}", schedule="0 0 1 1 *"),
+        )
+        life = home.up(settings={"HORAE_LISTEN": "127.0.0.1:0"})
+        life.until(lambda: is_healthy(home.data))
+        for count in range(1, 4):
+            Client(home.data).run_now("Prints")
+            life.until(lambda count=count: home.count("status = 'done'") == count)  # type: ignore[misc]
+        Client(home.data).run_now("Fills")
+        named = f"{disk}/plans/made/deep holds 5"
+
+        def troubles() -> str:
+            return "\n".join(Client(home.data).status().problems)
+
+        life.until(lambda: named in troubles())
+        assert f"are free on the disk of {home.data}" in troubles()
+        # The newest good run of an entry and the run in progress keep their output.
+        assert sorted(int(each.name) for each in home.data.glob("runs/*/*")) == [3, 4]
+        rmtree(home.plans / "made")
+        life.until(lambda: not troubles())
+        told = Client(home.data).status().disk
+        assert told is not None
+        assert told.free > 20 << 20
+        assert 1_000_000 < told.held["runs"] < 1_200_000
+        assert told.held["ledger"] > 0
+        assert life.stop() == 0
 
 
 def test_a_quota_starts_nothing_and_without_it_all_goes_on(home: Home) -> None:

@@ -59,6 +59,15 @@ def test_output_of_a_run_that_goes_on_stays_and_is_not_packed(tmp_path: Path) ->
     assert trim(tmp_path, now=NOW + timedelta(days=3), most=0) == 0  # its engine is long gone
 
 
+def test_output_of_a_run_that_goes_on_for_weeks_stays(tmp_path: Path) -> None:
+    run = leave(tmp_path, "2026-03-01", 1, size=100)
+    (run / "end.json").unlink()
+    leave(tmp_path, "2026-03-01", 2, size=100)
+    assert tidy(tmp_path, now=NOW, keep=MONTH, going={1}) == 100
+    assert trim(tmp_path, now=NOW, most=0, spared={1}) == 100
+    assert left(tmp_path) == ["2026-03-01/1"]
+
+
 @pytest.mark.parametrize("name", ["end.json", "record.json"])
 def test_output_of_a_run_that_has_ended_is_packed_and_goes(tmp_path: Path, name: str) -> None:
     run = leave(tmp_path, "2026-04-30", 1, size=1 << 20)

@@ -27,7 +27,7 @@ from horae.cli.connection import NoLedgerError, Place, engine_here, read, refuse
 from horae.cli.output import Output, print_rows, print_table, safe
 from horae.client import Client
 from horae.config import Config, OutdatedSetting, secrets_of, untrusted
-from horae.core import ports, secret, text
+from horae.core import ports, secret, text, views
 from horae.core.clock import SystemClock, machine_zone
 from horae.errors import Exit, HoraeError
 from horae.files.git.repository import is_repository
@@ -35,7 +35,7 @@ from horae.files.read import PlanFileError, find_plans, read_plan
 from horae.org.document import read as read_text
 from horae.org.query import misread
 from horae.org.world import every, worlds
-from horae.process import cgroup, processes
+from horae.process import cgroup, disk, processes
 from horae.sources.workflows.languages import AGENT, LANGUAGES, language_of
 from horae.store import database, lock, sql
 from horae.timing.duration import format_duration
@@ -152,8 +152,8 @@ def check_upgrade(version: int, *, size: int, free: int) -> Check:
     if version == ours:
         return _ok(name, f"version {version}, which this horae uses")
     if free < 2 * size:  # a backup, and as much for the log of the migration
-        needs = f"free {maintenance.size_text(2 * size)} for the upgrade"
-        return _fail(name, f"{found}; {maintenance.size_text(free)} are free", needs)
+        needs = f"free {text.size_text(2 * size)} for the upgrade"
+        return _fail(name, f"{found}; {text.size_text(free)} are free", needs)
     kept = f"`horae up` or `horae restart` upgrades it; backup: {database.older_backup(version)}"
     return _warn(name, found, kept)
 
@@ -383,7 +383,7 @@ def _check_data(place: Place) -> Iterator[Check]:
     looks: dict[str, Callable[[Place], Check]] = {
         "data directory": _check_file_system,
         "permissions": _check_permissions,
-        "disk": lambda place: check_disk(shutil.disk_usage(place.directory).free),
+        "disk": _check_disk,
         "engine": _check_lock,
         "ledger": _check_ledger,
         "ledger clock": _check_ledger_clock,
@@ -427,13 +427,17 @@ def _check_permissions(place: Place) -> Check:
     return _ok("permissions", "only its owner can read the ledger")
 
 
-def check_disk(free: int) -> Check:
-    found = f"{maintenance.size_text(free)} free"
-    if free < 16 * _MIB:
-        return _fail("disk", found, "free disk space; until then no run starts")
-    if free < 512 * _MIB:
-        return _warn("disk", found, "free disk space soon, or run `horae prune`")
-    return _ok("disk", found)
+def _check_disk(place: Place) -> Check:
+    free, held = disk.room_at(place.directory).free, disk.held_in(place.directory)
+    return check_disk(views.DiskLine(at=SystemClock().now(), free=free, held=held))
+
+
+def check_disk(line: views.DiskLine) -> Check:
+    if line.free < 16 * _MIB:
+        return _fail("disk", line.words, "free disk space; until then no run starts")
+    if line.free < 512 * _MIB:
+        return _warn("disk", line.words, "free disk space soon")
+    return _ok("disk", line.words)
 
 
 def _check_lock(place: Place) -> Check:
@@ -462,9 +466,7 @@ def _check_ledger(place: Place) -> Check:
         return _fail("ledger", error.reason, remedy)
     except ports.LedgerError as error:
         return _fail("ledger", error.reason, error.remedy)
-    return _ok(
-        "ledger", f"{place.path} is intact, {maintenance.size_text(place.path.stat().st_size)}"
-    )
+    return _ok("ledger", f"{place.path} is intact, {text.size_text(place.path.stat().st_size)}")
 
 
 def _check_ledger_clock(place: Place) -> Check:

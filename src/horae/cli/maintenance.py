@@ -23,7 +23,7 @@ from horae.config import load, secrets_of
 from horae.core.actor import acting, user_name
 from horae.core.clock import SystemClock
 from horae.core.ports import LedgerDamagedError, LedgerWriteError
-from horae.core.text import moment_text
+from horae.core.text import moment_text, size_text
 from horae.errors import Exit, HoraeError
 from horae.store import database, vault
 from horae.store.sqlite import restore as restore_ledger
@@ -197,18 +197,6 @@ def damage_of(path: Path) -> HoraeError | None:
     except HoraeError as error:
         return error
     return None
-
-
-def size_text(size: int) -> str:
-    """Return a number of bytes in words.
-
-    >>> [size_text(each) for each in (12, 4096, 3 * 2**20)]
-    ['12 bytes', '4.0 KiB', '3.0 MiB']
-    """
-    if size < 1024:
-        return f"{size} bytes"
-    power = min((size.bit_length() - 1) // 10, 3)
-    return f"{size / 1024**power:.1f} {'KMG'[power - 1]}iB"
 
 
 @click.command()

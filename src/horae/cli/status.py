@@ -150,6 +150,7 @@ def _as_the_engine_knows(
         waiting=tuple(waiting),
         next=stands.next if told.next else (),  # with an empty plan root nothing comes
         problems=tuple(dict.fromkeys((*told.problems, *stands.problems))),
+        disk=told.disk,
     )
 
 
@@ -172,6 +173,8 @@ def print_status(stands: views.StatusReport, engine: views.EngineFacts) -> None:
     counts = [f"{count} {kind}" for kind, count in stands.counts.items() if count]
     armed = f"{stands.entries} {'entry' if stands.entries == 1 else 'entries'} armed"
     echo(", ".join([armed, *counts]))
+    if stands.disk is not None:
+        echo(f"disk: {stands.disk.words}")
     waiting = []
     for each in stands.waiting:
         *row, reason = _receipt_row(each)

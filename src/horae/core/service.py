@@ -418,6 +418,7 @@ class Service:
             paused=await shown(Trait.PAUSED),
             unarmed=await shown(Trait.UNARMED),
             problems=tuple(dict.fromkeys(problems)),  # an engine knows the broken ones, too
+            disk=engine.disk,
         )
 
     async def _agent_line(self, found: Listed, pending: Sequence[Filed]) -> views.AgentLine:

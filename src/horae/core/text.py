@@ -1,4 +1,4 @@
-"""A rule in words."""
+"""Rules, times and sizes in words."""
 
 from __future__ import annotations
 
@@ -102,6 +102,18 @@ def rule_words(rule: rules.Rule, *, zone_name: str) -> str:
     """Return a rule in words, without what happens to missed runs."""
     whole = words(rule, zone_name=zone_name)
     return whole.rpartition("; ")[0] if isinstance(rule, rules.RepeaterRule) else whole
+
+
+def size_text(size: int) -> str:
+    """Return a number of bytes in words.
+
+    >>> [size_text(each) for each in (12, 1500, 64 << 20, 7634944, 5 << 40)]
+    ['12 bytes', '1.5 KiB', '64 MiB', '7.3 MiB', '5120 GiB']
+    """
+    if size < 1024:
+        return f"{size} bytes"
+    power = min((size.bit_length() - 1) // 10, 3)
+    return f"{size / 1024**power:.1f}".removesuffix(".0") + f" {'KMG'[power - 1]}iB"
 
 
 def moment_text(moment: datetime, zone_name: str) -> str:

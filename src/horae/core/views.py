@@ -18,7 +18,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, structs
 from horae.core.entry import Entry, Origin
 from horae.core.explain import WhyAnswer, Window, filed_policy_words, late
 from horae.core.receipt import Filed, Reason, Status
-from horae.core.text import entry_words
+from horae.core.text import entry_words, size_text
 from horae.errors import Exit, HoraeError
 from horae.timing.zone import zone
 
@@ -225,6 +225,21 @@ class EngineLine(Shape, frozen=True, kw_only=True):
     since: str | None
 
 
+class DiskLine(Shape, frozen=True, kw_only=True):
+    """What the data directory held when it was measured, and what was free on its disk; bytes."""
+
+    at: Time
+    free: int
+    held: dict[str, int]  # in its folders, as `runs`, by `ledger`, and by `other` files
+
+    @property
+    def words(self) -> str:
+        most = sorted(self.held.items(), key=lambda each: -each[1])
+        parts = ", ".join(f"{name} {size_text(size)}" for name, size in most)
+        held = size_text(sum(self.held.values()))
+        return f"{held} in the data directory ({parts}), {size_text(self.free)} free"
+
+
 class StatusReport(Shape, frozen=True, kw_only=True):
     at: Time
     zone: str
@@ -242,6 +257,7 @@ class StatusReport(Shape, frozen=True, kw_only=True):
     paused: tuple[EntryLine, ...] = ()
     unarmed: tuple[EntryLine, ...] = ()
     problems: tuple[str, ...] = ()
+    disk: DiskLine | None = None  # null: it is not measured yet
 
 
 class WhyLine(Shape, frozen=True, kw_only=True):
@@ -485,6 +501,7 @@ class EngineFacts:
     stall: str = ""  # that it starts nothing, though it could; above all else
     user: str = ""  # without an engine: the process that executes a run, in words
     is_stopping: bool = False
+    disk: DiskLine | None = None
 
     @property
     def absence(self) -> str:

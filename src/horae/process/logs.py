@@ -415,11 +415,14 @@ def steps_in(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             waiting += reversed(inner) if isinstance(inner, list) else ()
 
 
-def tidy(directory: Path, *, now: datetime, keep: timedelta) -> int:
-    """Remove output older than *keep*, pack that of runs that have ended; return what is left."""
+def tidy(directory: Path, *, now: datetime, keep: timedelta, going: Collection[int] = ()) -> int:
+    """Remove output older than *keep*, pack that of runs that have ended; return what is left.
+
+    The output of runs that are *going* on stays.
+    """
     left = 0
     for run, age in _runs(directory, now):
-        if age > keep:
+        if age > keep and _number(run) not in going:
             _remove(run)
             continue
         if _long_parts(run) and _has_ended(run):  # in this order: a record can be long
@@ -429,17 +432,25 @@ def tidy(directory: Path, *, now: datetime, keep: timedelta) -> int:
     return left
 
 
-def trim(directory: Path, *, now: datetime, most: int, valued: Collection[int] = ()) -> int:
+def trim(
+    directory: Path,
+    *,
+    now: datetime,
+    most: int,
+    valued: Collection[int] = (),
+    spared: Collection[int] = (),
+) -> int:
     """Remove the oldest output until *most* bytes are left; return how many are.
 
-    The output of *valued* runs goes last, and that of a run which may be going on stays.
+    The output of *valued* runs goes last; that of *spared* ones, and of others that may be going
+    on, stays.
     """
     runs = [(run, _size(run), age) for run, age in _runs(directory, now)]
     left = sum(size for _, size, _ in runs)
     for run, size, age in sorted(runs, key=lambda each: _number(each[0]) in valued):
         if left <= most:
             break
-        if _has_ended(run) or age.days > 1:
+        if _number(run) not in spared and (_has_ended(run) or age.days > 1):
             left -= size if _remove(run) else 0
     return left
 

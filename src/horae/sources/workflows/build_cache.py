@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.ports import Clock, Ended, RunError
 from horae.core.receipt import Status, shown
+from horae.core.text import size_text
 from horae.process.logs import clear
 from horae.sources.workflows import languages
 from horae.sources.workflows.record import put
-from horae.sources.workflows.steps import MIB, LiveSteps, log_of, size_text, write_files
+from horae.sources.workflows.steps import MIB, LiveSteps, log_of, write_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

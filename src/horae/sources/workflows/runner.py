@@ -36,6 +36,7 @@ from horae.core.receipt import (
     verdict,
     with_output,
 )
+from horae.core.text import size_text
 from horae.errors import HoraeError, ScheduleError
 from horae.org.document import read
 from horae.org.world import World, every, worlds
@@ -479,7 +480,7 @@ class WorkflowRun:
         note.seconds = float(seconds) if isinstance(seconds, int | float) else None
         match ended.outcome:
             case _ if is_too_long:
-                reason = f"the output is larger than the limit of {filters.size_text(spec.most)}"
+                reason = f"the output is larger than the limit of {size_text(spec.most)}"
                 self._say(step, records.StepStatus.KILLED, reason)
             case Status.DONE | Status.NO_WORK:
                 self._take(step, output)

@@ -197,12 +197,3 @@ def write_files(directory: Path, files: Mapping[str, bytes]) -> None:
 
 def log_of(directory: Path, most: int) -> bytes:
     return RunLog(directory / LOG_NAME).last(most)[0]
-
-
-def size_text(size: int) -> str:
-    """Return a number of bytes in words.
-
-    >>> size_text(64 << 20), size_text(1500)
-    ('64 MiB', '1500 bytes')
-    """
-    return f"{size // MIB} MiB" if size >= MIB and size % MIB == 0 else f"{size} bytes"

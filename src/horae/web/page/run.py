@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.core.explain import filed_policy_words
 from horae.core.receipt import BAD, OPEN
+from horae.core.text import size_text
 from horae.process.logs import RunLog, steps_in
 from horae.web.page.sheet import PageRequest, PageView, Sheet, plain, say
 
@@ -78,17 +79,7 @@ async def _record(front: Front, number: int, chosen: int | None) -> Sheet:
 
 
 def _bytes(value: Any) -> str:
-    """Return a number of bytes in words.
-
-    >>> _bytes(42), _bytes(7634944), _bytes("many")
-    ('42 bytes', '7.3 MiB', 'many')
-    """
-    if not isinstance(value, int):
-        return str(value)
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if value >= size:
-            return f"{value / size:.1f} {unit}"
-    return f"{value} bytes"
+    return size_text(value) if isinstance(value, int) else str(value)
 
 
 # What the record says elsewhere, or what only the engine needs to know.
