@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -149,22 +150,116 @@ def test_however_often_it_is_restarted_each_time_has_one_receipt_and_no_effect_c
     assert home.rows("SELECT sum(deaths) FROM receipt") == [(0,)]
 
 
-def test_twenty_runs_outlive_every_restart_and_keep_their_slots(home: Home) -> None:
+def migration(home: Home, text: str) -> int:
+    """Give the build that an engine runs another schema, and return its version."""
+    folder = home.place / "build/horae/store/sql/migrations"
+    version = max(int(each.name[:4]) for each in folder.glob("*.sql")) + 1
+    (folder / f"{version:04}_more.sql").write_text(text.format(version))
+    return version
+
+
+def schema(home: Home) -> int:
+    [(version,)] = home.rows("PRAGMA user_version")
+    return int(version)
+
+
+def test_twenty_runs_outlive_every_restart_into_other_builds_and_schemas(home: Home) -> None:
+    settings = build(home)
     titles = [f"r{number}" for number in range(20)]
     home.write(*(asked(title, LONG.format(title)) for title in titles))
-    life = up(home)
+    (home.plans / "second.org").write_text(entry("Quick", home.effect(), catchup="all"))
+    life = up(home, **settings, HORAE_GATE_SLOTS="22")
     start(home, *titles)
-    before = {each for each in life.remains() if each.life or each.engine}
-    for count in range(scaled(100, few=4)):
-        assert restart(home)["pid"] == life.pid
+    before = {each for each in life.remains() if each.pid in _pids_of_runs(home)}
+    assert len(before) == 20
+    took, version, descriptors, wanted = [], horae.__version__, 0, schema(home)
+    for count in range(scaled(100, few=6)):
+        until_one_more(life)
+        if count % 3 == 1:  # another version
+            version, old = f"99.0.{count}", version
+            change(home, "__init__.py", f'"{old}"', f'"{version}"')
+        if count % 3 == 2:  # another schema
+            wanted = migration(home, "CREATE TABLE more_{0} AS SELECT * FROM event;")
+        told = restart(home)
+        took.append(told["seconds"])
+        assert (told["pid"], told["version"]) == (life.pid, version)
+        assert schema(home) == wanted
         assert before <= set(life.remains()), count
-        assert len(Client(home.data).gate().holding) == 20
-    descriptors = len(os.listdir(f"/proc/{life.pid}/fd"))
-    restart(home)
-    assert len(os.listdir(f"/proc/{life.pid}/fd")) <= descriptors + 2  # nothing piles up
-    let_go(home, *titles)
-    assert statuses(home) == [("done", "completed")] * 20
+        held = [each.title for each in Client(home.data).gate().holding]
+        assert sorted(set(held) - {"Quick"}) == sorted(titles)
+        found = len(os.listdir(f"/proc/{life.pid}/fd"))
+        descriptors = descriptors or found
+        assert found <= descriptors + 8  # those of a run that comes or goes; nothing piles up
+    for title in titles:
+        (home.plans / f"go-{title}").touch()
+    wait_until(lambda: home.count(f"status = 'done' AND entry IN ({LONG_ONES})") == 20)
+    assert life.stop() == 0
+    assert not life.remains()
     assert sorted((home.plans / "ended").read_text().split()) == sorted(titles)
+    assert home.rows("SELECT sum(deaths) FROM receipt") == [(0,)]
+    assert not home.count("status IN ('interrupted', 'killed', 'failed')")
+    with closing(sqlite3.connect(home.data / "ledger.db")) as ledger:
+        # The audit is about what is due every second.
+        ledger.executescript(
+            "DELETE FROM run WHERE receipt IN"
+            f" (SELECT number FROM receipt WHERE entry IN ({LONG_ONES}));"
+            f"DELETE FROM receipt WHERE entry IN ({LONG_ONES});"
+            "DELETE FROM entry WHERE title <> 'Quick';"
+        )
+    account = audit(home, alone=("Quick",))
+    sys.stdout.write(f"{len(took)} restarts, {max(took)} s at most; {account}\n")
+
+
+LONG_ONES = "SELECT number FROM entry WHERE title <> 'Quick'"
+
+
+def _pids_of_runs(home: Home) -> set[int]:
+    return {pid for (pid,) in home.rows("SELECT pid FROM run WHERE ended_at IS NULL")}
+
+
+def test_a_schema_that_cannot_be_upgraded_leaves_everything_as_it_is(home: Home) -> None:
+    settings = build(home)
+    home.write(asked("one", LONG.format("one")))
+    life = up(home, **settings)
+    start(home, "one")
+    version = schema(home)
+    migration(home, "CREATE TABLE more AS SELECT * FROM event; DROP TABLE absent;")
+    said = run_command("horae", "restart", "--root", str(home.plans), "--data", str(home.data))
+    assert said.code == 6
+    assert "its schema cannot be upgraded (no such table: absent)" in said.err
+    assert schema(home) == version
+    assert not list(home.data.glob("ledger.db.new*"))
+    assert call(home, "status")["engine"]["pid"] == life.pid
+    let_go(home, "one")
+    assert statuses(home) == [("done", "completed")]
+
+
+def test_systemd_hears_of_a_restart_as_of_a_reload(home: Home) -> None:
+    home.write(asked("one", LONG.format("one")))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(home.place / "notify"))
+        listener.settimeout(30)
+        heard: list[str] = []
+
+        def hear(wanted: str) -> None:
+            while wanted not in heard:
+                heard.extend(listener.recv(1000).decode().splitlines())
+
+        life = up(home, NOTIFY_SOCKET=str(home.place / "notify"), WATCHDOG_USEC="60000000")
+        hear("READY=1")
+        start(home, "one")
+        heard.clear()
+        began = time.monotonic()
+        restart(home)
+        hear("READY=1")
+        told = [each for each in heard if each != "WATCHDOG=1"]
+        assert [each.partition("=")[0] for each in told] == ["RELOADING", "MONOTONIC_USEC", "READY"]
+        assert began <= int(told[1].partition("=")[2]) / 1e6 <= time.monotonic()
+        let_go(home, "one")
+        life.process.send_signal(signal.SIGTERM)
+        hear("STOPPING=1")
+        assert life.ended() == 0
+    assert statuses(home) == [("done", "completed")]
 
 
 def test_a_newer_version_is_told_of_and_takes_over(home: Home) -> None:

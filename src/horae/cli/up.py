@@ -10,7 +10,7 @@ import socket
 import sys
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, closing, contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -39,7 +39,14 @@ from horae.config import Config, load
 from horae.core import actor, clock
 from horae.core.entry import key_time
 from horae.core.explain import requested_words
-from horae.core.ports import Event, Ledger, LedgerBusyError, LedgerError, LedgerWholeError
+from horae.core.ports import (
+    Event,
+    Ledger,
+    LedgerBusyError,
+    LedgerError,
+    LedgerUnavailableError,
+    LedgerWholeError,
+)
 from horae.core.receipt import FINAL, ReasonCode, Status
 from horae.core.text import QUOTED, in_zone, period_text
 from horae.errors import Exit, HoraeError
@@ -168,7 +175,7 @@ def up(
 
 
 def _try_out(config: Config) -> int:
-    """Say that this image of the program could start: it loads, and knows the ledger."""
+    """Say that this image of the program could start: it loads, and can open the ledger."""
     import horae.web.app
     from horae.app import try_reader
 
@@ -177,8 +184,7 @@ def _try_out(config: Config) -> int:
     if config.store is not None:
         import horae.node  # noqa: F401
     elif path.exists():
-        with closing(database.open_reader(path, patience=database.PATIENCE)) as connection:
-            database.check(connection, str(path))
+        database.rehearse(config.data)
     echo(handover.trial_answer())
     return Exit.OK
 
@@ -344,7 +350,8 @@ async def run_plans(
     held = None if given is None else lock.Lock.adopt(given.lock, config.data)
     async with AsyncExitStack() as stack:
         opened = partial(build, config, lock=held, given=given)
-        app = await _when_free(lambda: stack.enter_async_context(opened()), stop)
+        has_runs = given is not None  # they would end with us
+        app = await _when_free(lambda: stack.enter_async_context(opened()), stop, retries=has_runs)
         if app is None:
             return Exit.OK
         app.control = control if may_restart else None
@@ -493,13 +500,18 @@ async def _going(app: App) -> list[str]:
     return [each.title for each in going.receipts]
 
 
-async def _when_free(part: Callable[[], Awaitable[T]], stop: asyncio.Event) -> T | None:
-    """Return what a part of the start gives as soon as the ledger is free; None: stopped before."""
-    is_told = False
+async def _when_free(
+    part: Callable[[], Awaitable[T]], stop: asyncio.Event, *, retries: bool = False
+) -> T | None:
+    """Return what a part of the start gives as soon as the ledger is free; None: stopped before.
+
+    It *retries* also as long as the ledger cannot be written.
+    """
+    is_told, waits_for = False, LedgerUnavailableError if retries else LedgerBusyError
     while True:
         try:
             return await part()
-        except LedgerBusyError as error:
+        except waits_for as error:
             pid = lock.writer_of(Path(error.place))
             who = error.reason if pid is None else f"process {pid} is writing to the ledger"
             if not is_told:

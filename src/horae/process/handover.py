@@ -30,7 +30,7 @@ FORMAT: Final = 1  # of what is handed over
 UNBOUNDED: Final = timedelta(days=36500)
 VARIABLE: Final = "HORAE_HANDOVER"  # the descriptor of what is handed over, or `try FORMAT`
 _TRY: Final = "try "
-_PATIENCE: Final = 30.0  # seconds for a new image to say that it can start
+_PATIENCE: Final = 300.0  # seconds for a new image to say that it can start, with any ledger
 _SHOWN: Final = 300  # characters of why it cannot
 
 
@@ -141,7 +141,7 @@ async def try_image() -> str:
         raise RestartError(f"the new image did not start within {_PATIENCE:.0f} s") from None
     words = said.decode(errors="replace").split()
     if process.returncode or len(words) != 2 or words[0] != _TRY.strip():
-        why = " ".join(errors.decode(errors="replace").split())[-_SHOWN:]
+        why = " ".join(errors.decode(errors="replace").split()).removeprefix("horae: ")[-_SHOWN:]
         raise RestartError(why or f"the new image ended with exit code {process.returncode}")
     return words[1]
 

@@ -269,6 +269,25 @@ def migrate(connection: sqlite3.Connection) -> None:
         connection.executescript(f"{BEGIN};\n{script}\n{marks} COMMIT;")
 
 
+def rehearse(directory: Path) -> None:
+    """Migrate a copy of a ledger, or raise an error: then the ledger itself is not to be."""
+    path = directory / DATABASE
+    with sqlite_errors(str(path)), looking_into(path) as ledger:
+        check(ledger, str(path))
+        if version_of(ledger) == max(migrations()):
+            return
+    try:
+        with draft_of(path, directory):
+            pass
+    except sqlite3.Error as error:
+        reason = f"its schema cannot be upgraded ({error})"
+        raise LedgerError(str(path), reason, remedy="install the version before") from error
+    finally:
+        for suffix in ("", "-journal"):
+            with suppress(FileNotFoundError):  # a draft that was closed has no journal
+                os.remove(f"{directory / DRAFT}{suffix}")
+
+
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute(BEGIN)
