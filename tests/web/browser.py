@@ -34,6 +34,7 @@ from horae.web.guard import Guard
 from horae.web.page import routes
 from horae.web.serve import listen_tcp, serve_tcp
 from reasons import because
+from scale import scaled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +49,7 @@ DRIVER: Final = shutil.which("chromedriver")
 MISSING: Final = "no chromium here; install it with `apt-get install -y chromium chromium-driver`"
 SHOTS: Final = Path(__file__).resolve().parents[1] / "screenshots"
 ZONE: Final = "Europe/Berlin"
+MEBIBYTES: Final = max(90, scaled(2048))  # of a long output, more than is kept
 EVIL: Final = "<img src=x onerror=\"document.title='owned'\"><script>alert(1)</script>"
 
 PLAN: Final = f"""\
@@ -97,7 +99,7 @@ SCHEDULED: <2026-01-01 Thu 07:30 ++1d>
 * Speak much :workflow:
 :PROPERTIES:
 :ID:       much
-:COMMAND:  sh -c 'i=0; while [ $i -lt 90 ]; do i=$((i+1)); yes "part $i of ninety" | head -c 1000000; echo; done; echo the very last; exec sleep 600'
+:COMMAND:  sh -c 'i=0; while [ $i -lt {MEBIBYTES} ]; do i=$((i+1)); yes "part $i" | head -c 1048576; echo; done; echo the very last; exec sleep 600'
 :END:
 
 * Count to twelve million :workflow:
