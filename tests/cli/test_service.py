@@ -46,6 +46,26 @@ def test_the_unit_leaves_little_open(call: Call, tmp_path: Path, args: tuple[str
     assert float(score[1]) <= 1.5
 
 
+@pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not on this machine")
+@pytest.mark.parametrize("args", [(), ("--user",)])
+def test_systemd_accepts_the_unit(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...]
+) -> None:
+    assert ANALYZE is not None
+    program = tmp_path / "horae"
+    program.touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    unit = tmp_path / "horae.service"
+    unit.write_text(call("service", "print", "--root", str(tmp_path), *args).out)
+    ended = subprocess.run(
+        [ANALYZE, "verify", "--man=no", str(unit)],
+        check=False, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    told = [each for each in ended.stderr.splitlines() if "horae.service" in each]
+    assert [each for each in told if "Unknown key" not in each] == []  # that a newer one knows
+    assert ended.returncode == 0
+
+
 def test_install_writes_once_and_says_what_is_next(call: Call, home: Path) -> None:
     first = call("service", "install", "--user")
     unit = home / ".config" / "systemd" / "user" / "horae.service"

@@ -11,9 +11,10 @@ import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,16 +25,18 @@ from crash.audit import audit
 from crash.stage import Home, Life, entry, until_gone
 from crash.test_crash import GONE, SLOTS, motley
 from horae.client import Client
+from horae.extras.exporters.units import EngineUnit, systemd_unit
 from horae.process.handover import VARIABLE
 from horae.web import address
 from scale import scaled
 from waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 # Each waits until its file is there.
 LONG = "sh -c 'echo $$ >> begun; while [ ! -e go-{0} ]; do sleep 0.05; done; echo {0} >> ended'"
+SYSTEMD = Path("/lib/systemd/systemd")
 MANY = {"HORAE_GATE_SLOTS": "21", "HORAE_LISTEN": "127.0.0.1:0"}
 
 
@@ -260,6 +263,69 @@ def test_systemd_hears_of_a_restart_as_of_a_reload(home: Home) -> None:
         hear("STOPPING=1")
         assert life.ended() == 0
     assert statuses(home) == [("done", "completed")]
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not SYSTEMD.exists(), reason="systemd, and to be root, is needed for this"
+)
+def test_a_reload_by_systemd_keeps_the_process_and_its_runs(home: Home) -> None:
+    home.data = home.plans / ".horae"
+    home.write(asked("one", LONG.format("one")))
+    (home.plans / "horae.toml").write_text('listen = "127.0.0.1:0"\n')
+    program = home.place / "horae"
+    program.write_text(f'#!/bin/sh\nexec {" ".join(HORAE)} "$@"\n')
+    program.chmod(0o700)
+    unit = home.place / "config/systemd/user/horae.service"
+    unit.parent.mkdir(parents=True)
+    unit.write_text(systemd_unit(EngineUnit(str(program), str(home.plans), is_user=True)))
+    with systemd(home) as control:
+        control("start", "horae")
+        wait_until(lambda: is_healthy(home.data))
+        process = control("show", "horae", "-p", "MainPID")
+        start(home, "one")
+        control("reload", "horae")
+        assert control("show", "horae", "-p", "MainPID") == process
+        assert control("show", "horae", "-p", "ActiveState,ReloadResult,NRestarts").split() == [
+            "ReloadResult=success", "NRestarts=0", "ActiveState=active",
+        ]  # fmt: skip
+        let_go(home, "one")
+        control("stop", "horae")
+        assert control("show", "horae", "-p", "Result").strip() == "Result=success"
+    assert statuses(home) == [("done", "completed")]
+
+
+@contextmanager
+def systemd(home: Home) -> Iterator[Callable[..., str]]:
+    """Run a manager of services, as that of a user who is logged in; yield `systemctl`."""
+    # It looks whether the machine was booted by one like it. The path of its socket is short.
+    words = "mount --make-rprivate / && mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/system"
+    with TemporaryDirectory(prefix="systemd-") as place:
+        environ = {**os.environ, "XDG_RUNTIME_DIR": place, "HOME": str(home.place)}
+        environ |= {"XDG_CONFIG_HOME": str(home.place / "config")}
+
+        def control(*words: str) -> str:
+            told = subprocess.run(
+                ["systemctl", "--user", *words],
+                check=True, env=environ, capture_output=True, text=True, timeout=60,
+            )  # fmt: skip
+            return told.stdout
+
+        def is_up() -> bool:
+            with suppress(subprocess.CalledProcessError):
+                return bool(control("list-units"))
+            return False
+
+        manager = subprocess.Popen(
+            ["unshare", "-m", "sh", "-c", f"{words} && exec {SYSTEMD} --user"], env=environ
+        )
+        try:
+            wait_until(lambda: is_up() or manager.poll() is not None)
+            if manager.poll() is not None:
+                pytest.skip("systemd cannot run here")
+            yield control
+        finally:
+            manager.terminate()
+            manager.wait(30)
 
 
 def test_a_newer_version_is_told_of_and_takes_over(home: Home) -> None:
