@@ -114,22 +114,6 @@ _VERSION: Final = re.compile(r'^__version__ = "([^"]+)"$', re.MULTILINE)
 _GITHUB: Final = ("GH_TOKEN", "GITHUB_TOKEN")  # who looks at GitHub, if the settings say
 
 
-class OtherRootError(HoraeError, code="other_root", exit_code=Exit.CONFLICT):
-    def __init__(self, data: str, *, theirs: str, ours: str) -> None:
-        self.theirs, self.ours = theirs, ours
-        super().__init__(
-            f"{data}: the ledger belongs to the plans in {theirs}, not in {ours}; "
-            f"use --root {theirs}"
-        )
-
-
-class DataFileError(HoraeError, code="data_file"):
-    def __init__(self, path: str, error: OSError) -> None:
-        self.path = path
-        self.reason = (error.strerror or str(error)).lower()
-        super().__init__(f"{path}: {self.reason}; make it readable, or move or remove it")
-
-
 class EmptyPlanError(HoraeError, code="empty_plan", exit_code=Exit.CONFLICT):
     def __init__(self, root: Path) -> None:
         self.root = str(root)
@@ -324,7 +308,10 @@ class App:
                 name = head_of(self.data / ROOT_NAME, _LONGEST_PATH)
                 known = Path(os.fsdecode(name).rstrip("\n"))
                 if known != self.root and known.is_dir():  # to read these plans would lose those
-                    raise OtherRootError(str(self.data), theirs=str(known), ours=str(self.root))
+                    whose = f"belongs to the plans in {known}, not in {self.root}"
+                    said = f"{self.data}: the ledger {whose}; use --root {known}"
+                    facts = {"theirs": str(known), "ours": str(self.root)}
+                    raise HoraeError(said, code="other_root", exit_code=Exit.CONFLICT, **facts)
         mirror(self.data / ROOT_NAME, str(self.root))
         launch = self.engine.launch
         await launch.look_back()
@@ -880,7 +867,9 @@ def post_key(data: Path) -> bytes:
             write_durably(path, token_hex(32).encode())
         return head_of(path, _LONGEST_KEY)
     except OSError as error:
-        raise DataFileError(str(path), error) from None
+        reason = (error.strerror or str(error)).lower()
+        said = f"{path}: {reason}; make it readable, or move or remove it"
+        raise HoraeError(said, code="data_file", path=str(path), reason=reason) from None
 
 
 def check(

@@ -28,7 +28,7 @@ from horae.core.actor import own_run
 from horae.core.lease import NodePage
 from horae.core.ports import Pruned
 from horae.core.scope import Scope
-from horae.errors import ErrorData, Exit, HoraeError
+from horae.errors import Exit, HoraeError
 from horae.sources.triggers import views as triggers
 from horae.web import ACTOR, RUN, SCOPES, SOCKET, address
 
@@ -59,23 +59,6 @@ class ServerUrlError(HoraeError, code="server_url", exit_code=Exit.USAGE):
 
 class EngineError(HoraeError):
     """What an engine refused, with the words, the code and the exit code of its own error."""
-
-    def __init__(
-        self, message: str, *, code: str, exit_code: int, facts: Mapping[str, object]
-    ) -> None:
-        super().__init__(message)
-        self._facts = dict(facts)
-        # Of each such error they are its own, as it stands for another one.
-        self.__dict__.update(code=code, exit_code=exit_code)
-
-    def data(self) -> ErrorData:
-        return {"code": self.code, "message": str(self), "facts": self._facts}
-
-
-class IdleEngineError(HoraeError, code="engine_idle"):
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(f"nothing starts now: {reason}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -558,7 +541,7 @@ class Client(Calls, Sender):
             wire.close()
         return True
 
-    def idle(self) -> IdleEngineError | None:
+    def idle(self) -> HoraeError | None:
         wire = self._wire(CONNECT)
         try:
             wire.request("GET", "/readyz", headers={**self._headers(), "Connection": "close"})
@@ -567,7 +550,9 @@ class Client(Calls, Sender):
             return None
         finally:
             wire.close()
-        return IdleEngineError("; ".join(problems)) if problems else None
+        reason = "; ".join(problems)
+        idle = HoraeError(f"nothing starts now: {reason}", code="engine_idle", reason=reason)
+        return idle if problems else None
 
     @contextmanager
     def _answer(self, request: Request[Any], timeout: float | None) -> Iterator[HTTPResponse]:
@@ -588,7 +573,7 @@ class Client(Calls, Sender):
             yield answer
         except ValidationError as error:
             said = f"the engine answered in a form that this version does not know: {error}"
-            raise _answer_error(said) from error
+            raise EngineError(said, code="engine_answer") from error
         except (OSError, HTTPException, json.JSONDecodeError) as error:
             raise self._unreachable(error) from error
         finally:
@@ -753,13 +738,10 @@ def _refusal(answer: HTTPResponse) -> HoraeError:
         said = json.loads(answer.read())
         code, exit_code = str(said["code"]), int(said["exit_code"])
         detail, facts = str(said["detail"]), dict(said["facts"])
-        return EngineError(detail, code=code, exit_code=exit_code, facts=facts)
+        return EngineError(detail, code=code, exit_code=exit_code, **facts)
     except (ValueError, LookupError, TypeError):
         is_busy, status = answer.status == 503, answer.status
         what = "it has reached its limit of connections; try again" if is_busy else answer.reason
         exit_code = Exit.TEMPORARY if is_busy else Exit.FINDINGS
-        return _answer_error(f"the engine answered {status}: {what}", exit_code, status=status)
-
-
-def _answer_error(message: str, exit_code: int = Exit.FINDINGS, **facts: object) -> EngineError:
-    return EngineError(message, code="engine_answer", exit_code=exit_code, facts=facts)
+        said = f"the engine answered {status}: {what}"
+        return EngineError(said, code="engine_answer", exit_code=exit_code, status=status)

@@ -8,7 +8,7 @@ the command line returns.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import ClassVar, TypedDict
+from typing import Final, TypedDict
 
 
 class Exit(IntEnum):
@@ -25,6 +25,9 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
+_NO_FACTS: Final = frozenset({"code", "exit_code"})
+
+
 class ErrorData(TypedDict):
     code: str
     message: str
@@ -34,17 +37,26 @@ class ErrorData(TypedDict):
 class HoraeError(Exception):
     """A request we cannot honour; its text is meant for the person who asked."""
 
-    code: ClassVar[str] = "error"
-    exit_code: ClassVar[int] = Exit.FINDINGS
+    code: str = "error"
+    exit_code: int = Exit.FINDINGS
 
     def __init_subclass__(cls, *, code: str = "", exit_code: int | None = None) -> None:
         super().__init_subclass__()
         cls.code = code or cls.code
         cls.exit_code = cls.exit_code if exit_code is None else exit_code
 
+    def __init__(
+        self, message: str = "", /, *, code: str = "", exit_code: int | None = None, **facts: object
+    ) -> None:
+        """Make an error; one that has no class of its own names its code and its facts."""
+        super().__init__(message)
+        self.code = code or self.code
+        self.exit_code = self.exit_code if exit_code is None else exit_code
+        vars(self).update(facts)
+
     def data(self) -> ErrorData:
         told = ((name, value) for name, value in vars(self).items() if not name.startswith("_"))
-        facts = {name: value for name, value in told if value is not None}
+        facts = {name: each for name, each in told if each is not None and name not in _NO_FACTS}
         return {"code": self.code, "message": str(self), "facts": facts}
 
 

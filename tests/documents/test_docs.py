@@ -415,6 +415,8 @@ def test_every_file_that_an_engine_leaves_is_in_the_reference(tmp_path: Path) ->
 def test_every_word_for_an_error_is_in_the_reference() -> None:
     codes = set(re.findall(r'^    code(?:: ClassVar\[str\])? = "(\w+)"', SOURCES, re.MULTILINE))
     codes |= set(re.findall(r'^class \w+\([^)]*\bcode="(\w+)"', SOURCES, re.MULTILINE))
+    codes |= set(re.findall(r'\bHoraeError\([^)]*\bcode="(\w+)"', SOURCES))
+    codes |= set(re.findall(r'\{"code": "(\w+)", "exit_code"', SOURCES))
     rows = section_of("docs/reference/cli.md", "Error codes")
     assert "plan_missing" in codes
     assert sorted(code for code in codes if f"| `{code}` |" not in rows) == []

@@ -44,13 +44,6 @@ _MOST: Final = 10_000  # receipts that the summary counts
 TOUR: Final = (files("horae") / "template" / "tour.txt").read_text(encoding="utf-8")
 
 
-class OccupiedError(HoraeError, code="occupied", exit_code=Exit.CONFLICT):
-    def __init__(self, path: str) -> None:
-        self.path = path
-        remedy = f"name a new directory, or continue a demo that is there: horae up {path}"
-        super().__init__(f"{path} is not empty; {remedy}")
-
-
 @click.command()
 @options.seconds_option
 @click.option("--keep", metavar="DIR", help="Write the demo to DIR and keep it.")
@@ -75,7 +68,9 @@ def demo(*, seconds: float | None, keep: str | None) -> int:
         else:
             root = Path(keep).absolute()
             if root.exists() and (not root.is_dir() or any(root.iterdir())):
-                raise OccupiedError(keep)
+                remedy = f"name a new directory, or continue a demo that is there: horae up {keep}"
+                said = f"{keep} is not empty; {remedy}"
+                raise HoraeError(said, code="occupied", exit_code=Exit.CONFLICT, path=keep)
             root.mkdir(parents=True, exist_ok=True)
         other = _free_address(root)
         write_plan(root, listen=other)

@@ -10,7 +10,7 @@ from contextlib import closing
 from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -40,42 +40,11 @@ _YEARS: Final = re.compile(r"([1-9]\d{0,2})y", re.ASCII)
 
 
 class BackupError(HoraeError, code="backup", exit_code=Exit.CONFLICT):
-    def __init__(self, path: str, reason: str, *, remedy: str) -> None:
-        self.path, self.reason = path, reason
-        super().__init__(f"{path}: {reason}; {remedy}")
+    def __init__(self, path: str, reason: str, *, remedy: str, **of_kind: Any) -> None:
+        super().__init__(f"{path}: {reason}; {remedy}", path=path, reason=reason, **of_kind)
 
 
-class NotBackupError(BackupError, code="no_backup", exit_code=Exit.NOT_FOUND):
-    pass
-
-
-class NoBackupError(HoraeError, code="no_backup", exit_code=Exit.NOT_FOUND):
-    def __init__(self, directory: str, damaged: list[str]) -> None:
-        self.directory, self.damaged = directory, damaged
-        why = f": none of {len(damaged)} is intact" if damaged else ""
-        remedy = "`horae restore FILE`, or start a new ledger: `horae up --fresh-ledger`"
-        super().__init__(f"{directory}: no backup to restore{why}; name another file: {remedy}")
-
-
-class NoStoreError(HoraeError, code="no_store", exit_code=Exit.USAGE):
-    def __init__(self, root: str) -> None:
-        self.root = root
-        where = 'set `store = "postgresql://…"` in horae.toml, or HORAE_STORE'
-        super().__init__(f"no database is set; {where}, to the database that the nodes share")
-
-
-class NoNodeError(HoraeError, code="no_node", exit_code=Exit.NOT_FOUND):
-    def __init__(self, name: str, known: list[str]) -> None:
-        self.name, self.known = name, known
-        there = ", ".join(known) or "none"
-        super().__init__(f"there is no node called {name!r}; nodes: {there}")
-
-
-class NodesUpError(HoraeError, code="nodes_up", exit_code=Exit.CONFLICT):
-    def __init__(self, names: list[str]) -> None:
-        self.names = names
-        remedy = "stop every node, and try again when their leases have ended"
-        super().__init__(f"nodes are up: {', '.join(names)}; {remedy}")
+_NO_BACKUP: Final[dict[str, Any]] = {"code": "no_backup", "exit_code": Exit.NOT_FOUND}
 
 
 @click.command()
@@ -101,7 +70,7 @@ def backup(file: str | None, *, place: Place, output: Output) -> None:
         raise BackupError(str(target), "the file exists", remedy=remedy)
     if not target.parent.is_dir():
         remedy = f"create {target.parent} first"
-        raise NotBackupError(str(target), "its directory does not exist", remedy=remedy)
+        raise BackupError(str(target), "its directory does not exist", remedy=remedy, **_NO_BACKUP)
     ask(place, lambda ledger: ledger.backup(target))
     size = target.stat().st_size
     said = f"{target}: {size_text(size)}, verified"
@@ -129,7 +98,7 @@ def restore(file: str, *, place: Place, output: Output) -> None:
     except OSError as error:  # a directory, or a file of another user
         there = f"cannot be read ({error.strerror})"
         reason = there if path.exists() else "the file does not exist"
-        raise NotBackupError(str(path), reason, remedy=remedy) from None
+        raise BackupError(str(path), reason, remedy=remedy, **_NO_BACKUP) from None
     if head and head != _SQLITE:
         reason = "not a backup: the file is not an SQLite database"
         raise LedgerDamagedError(str(path), reason, remedy=remedy)
@@ -169,7 +138,10 @@ def restore_newest(output: Output, place: Place) -> None:
             return
         damaged.append(str(file))
         output.say(problem)
-    raise NoBackupError(str(home), damaged)
+    why = f": none of {len(damaged)} is intact" if damaged else ""
+    remedy = "`horae restore FILE`, or start a new ledger: `horae up --fresh-ledger`"
+    said = f"{home}: no backup to restore{why}; name another file: {remedy}"
+    raise HoraeError(said, **_NO_BACKUP, directory=str(home), damaged=damaged)
 
 
 def missing_secrets(place: Place) -> list[str]:
@@ -280,7 +252,10 @@ def drain(name: str, *, off: bool, wait: bool, root: str, output: Output) -> Non
     async def change(ledger: PostgresLedger) -> Membership | None:
         since = await ledger.leases.now()
         if not await ledger.leases.drain(name, not off):
-            raise NoNodeError(name, [each.member.name for each in await ledger.leases.members()])
+            known = [each.member.name for each in await ledger.leases.members()]
+            said = f"there is no node called {name!r}; nodes: {', '.join(known) or 'none'}"
+            own: dict[str, Any] = {"code": "no_node", "exit_code": Exit.NOT_FOUND}
+            raise HoraeError(said, **own, name=name, known=known)
         return await _drained(ledger, name, since, says=output.is_text) if wait else None
 
     node, said = _ask_shared(root, change), {"node": name, "draining": not off}
@@ -324,7 +299,9 @@ def restored(*, root: str, output: Output) -> None:
 
     async def change(ledger: PostgresLedger) -> None:
         if up := [each.member.name for each in await ledger.leases.members() if each.is_alive]:
-            raise NodesUpError(up)
+            remedy = "stop every node, and try again when their leases have ended"
+            said = f"nodes are up: {', '.join(up)}; {remedy}"
+            raise HoraeError(said, code="nodes_up", exit_code=Exit.CONFLICT, names=up)
         await go_on_restored(ledger, now=await ledger.leases.now())
 
     _ask_shared(root, change)
@@ -332,10 +309,15 @@ def restored(*, root: str, output: Output) -> None:
 
 
 def _ask_shared(root: str, work: Callable[[PostgresLedger], Awaitable[T]]) -> T:
-    store = load(root).store
+    return ask_shared(_url(load(root).store, root), work)
+
+
+def _url(store: str | None, root: str) -> str:
     if store is None:
-        raise NoStoreError(root)
-    return ask_shared(store, work)
+        where = 'set `store = "postgresql://…"` in horae.toml, or HORAE_STORE'
+        said = f"no database is set; {where}, to the database that the nodes share"
+        raise HoraeError(said, code="no_store", exit_code=Exit.USAGE, root=root)
+    return store
 
 
 @click.command()
@@ -354,9 +336,7 @@ def migrate(*, target: str | None, data: str | None, root: str, output: Output) 
     from horae.store.moving import move
 
     settings = load(root, flags={"data": data})
-    url = target or settings.store
-    if url is None:
-        raise NoStoreError(root)
+    url = _url(target or settings.store, root)
 
     async def moving(ledger: PostgresLedger) -> list[Moved]:
         await prepare(ledger.address)

@@ -69,17 +69,12 @@ _NAMED: Final = {"text": Form.TABLE, "json": Form.JSON, "jsonl": Form.JSONL}
 _OPTIONS: Final = {"--text": Form.TABLE, **{f"--{form}": form for form in Form}}
 
 
-class OutputError(HoraeError, code="output", exit_code=Exit.USAGE):
-    def __init__(self, value: str) -> None:
-        self.value = value
-        super().__init__(f"{VARIABLE} is {value!r}; write text, json or jsonl, or leave it unset")
-
-
 def usual_form() -> Form:
     """Return the form that HORAE_OUTPUT names; unset or empty, text."""
     value = os.environ.get(VARIABLE, "").strip() or "text"
     if value not in _NAMED:
-        raise OutputError(value)
+        said = f"{VARIABLE} is {value!r}; write text, json or jsonl, or leave it unset"
+        raise HoraeError(said, code="output", exit_code=Exit.USAGE, value=value)
     return _NAMED[value]
 
 

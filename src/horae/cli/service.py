@@ -20,13 +20,6 @@ from horae.files.read import Content
 _NAME: Final = "abcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
-class ServiceFileError(HoraeError, code="service_file", exit_code=Exit.CONFLICT):
-    def __init__(self, path: str) -> None:
-        self.path = path
-        remedy = "compare it with the output of `horae service print`, then use --force"
-        super().__init__(f"{path}: the file was edited by hand and is kept; {remedy}")
-
-
 class _ServiceFile(NamedTuple):
     path: str
     text: str
@@ -142,7 +135,9 @@ def _ours(path: str, *, force: bool, text: str = "") -> Content | None:
     """Return a file that may be replaced, if there is one; one that was edited by hand may not."""
     old = sources.existing(path)
     if old and not force and old.text != text and not is_untouched(old.text):
-        raise ServiceFileError(path)
+        remedy = "compare it with the output of `horae service print`, then use --force"
+        said = f"{path}: the file was edited by hand and is kept; {remedy}"
+        raise HoraeError(said, code="service_file", exit_code=Exit.CONFLICT, path=path)
     return old
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -27,15 +27,6 @@ _OUTCOMES_HELP: Final = (
     "The outcomes of the ticks: done, no_work, failed, killed, separated by commas. "
     "The last one repeats."
 )
-
-
-class NoTicksError(HoraeError, code="no_ticks", exit_code=Exit.CONFLICT):
-    def __init__(self, name: str) -> None:
-        self.name = name
-        super().__init__(
-            f"{name} does not tick: it is neither a member of the crew nor the keeper; "
-            f"to run it now: `horae agent run {name}`"
-        )
 
 
 @click.command()
@@ -77,7 +68,10 @@ def tick_now(name: str, place: Place, screen: RunScreen, *, note: str) -> int:
 
         # Raises an error unless there is such an agent.
         Everybody(place.root, str(place.directory), Output(Form.TABLE)).get(name)
-        raise NoTicksError(name) from None
+        said = f"{name} does not tick: it is neither a member of the crew nor the keeper"
+        now = f"to run it now: `horae agent run {name}`"
+        own: dict[str, Any] = {"code": "no_ticks", "exit_code": Exit.CONFLICT}
+        raise HoraeError(f"{said}; {now}", **own, name=name) from None
 
 
 @click.command()

@@ -45,15 +45,6 @@ class CrewCadence:
     timeout: timedelta | None = None
 
 
-class IdleCrewError(HoraeError, code="idle_crew"):
-    def __init__(self, manifest: str) -> None:
-        self.manifest = manifest
-        super().__init__(
-            f"{manifest}: no agent ticks: the crew manifest lists none; "
-            "add a heading for each agent, with a :DEF: that names its definition"
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class SingleKeeper:
     definition: Path
@@ -160,8 +151,10 @@ class CrewSource:
             return Scan((), standing=("",), problems=problems, is_bare=is_bare)
         entries = tuple(self._members(content.text))
         ticks = any(isinstance(each.item, Entry) for each in entries)
-        idle = () if ticks else (IdleCrewError(self._file),)
-        return Scan(entries, problems=idle, is_bare=is_bare)
+        reason = f"{self._file}: no agent ticks: the crew manifest lists none"
+        fix = "add a heading for each agent, with a :DEF: that names its definition"
+        idle = HoraeError(f"{reason}; {fix}", code="idle_crew", manifest=self._file)
+        return Scan(entries, problems=() if ticks else (idle,), is_bare=is_bare)
 
     def _members(self, text: str) -> Iterator[Scanned]:
         crew, rhythm = rules.parse_crew(text, self._file), self.rhythm
