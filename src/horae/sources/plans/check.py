@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from functools import lru_cache
 from itertools import pairwise
 from shlex import quote
@@ -71,6 +72,7 @@ _INSTEAD: Final = {
     "BUDGET": "set the limits of the agent's program in its command",
     "DEADLINE": "write DEADLINE: <…> on the line under the headline",
 }
+_JOINED: Final = {key.replace("-", ""): key for key in KNOWN}
 _ADVICE: Final = {word: advice for words, advice in _INSTEAD.items() for word in words.split()}
 
 
@@ -304,33 +306,9 @@ def meant_by(key: str) -> str | None:
         return _MEANT[joined]
     if joined in _ADVICE or joined in _WORDS:
         return None
-    return next((known for known in KNOWN if _is_near(joined, known.replace("-", ""))), None)
+    near = get_close_matches(joined, _JOINED, n=1, cutoff=0.85)
+    return _JOINED[near[0]] if near else None
 
 
 def _joined(key: str) -> str:
     return key.replace("-", "").replace("_", "")
-
-
-def _is_near(word: str, known: str) -> bool:
-    if word in {known, f"{known}S", f"{known}ES", known.removesuffix("S")}:
-        return True
-    if len(known) <= 2 or abs(len(word) - len(known)) > 2:
-        return False
-    slips = _slips(word, known)
-    if len(known) <= 4:  # it has many neighbours (COST, HOST): a swap or a doubled letter counts
-        return slips == 1 and sorted(set(word)) == sorted(set(known))
-    return slips <= (1 if len(known) <= 7 else 2)
-
-
-def _slips(word: str, known: str) -> int:
-    """Return how many letters are wrong, missing, too many or swapped with their neighbour."""
-    before: list[int] = []
-    row = list(range(len(known) + 1))
-    for at, letter in enumerate(word, 1):
-        before, above, row = row, before, [at]
-        for to, other in enumerate(known, 1):
-            best = min(before[to] + 1, row[to - 1] + 1, before[to - 1] + (letter != other))
-            if at > 1 and to > 1 and letter == known[to - 2] and word[at - 2] == other:
-                best = min(best, above[to - 2] + 1)
-            row.append(best)
-    return row[-1]
