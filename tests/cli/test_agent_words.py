@@ -104,7 +104,7 @@ def test_a_message_lets_an_agent_run_and_usage_sums_up_what_that_took(home: Home
     assert told["outcomes"] == {"done": 2}
     shown = orchestrator(home, "usage", "--name", "reporter").out
     assert "Cumulative:\n  Runs: 2\n" in shown
-    assert "  Cost: $0.5000\n" in shown
+    assert "  Total Cost USD: 0.5\n" in shown
     log = orchestrator(home, "logs", "reporter").out
     assert json.loads(log)["result"].startswith("You said: Review\nthe code")
     # What brings messages goes with whom it brings them to.

@@ -684,7 +684,7 @@ def test_an_agent_is_made_shown_changed_and_forgotten(call: Call, tmp_path: Path
     assert card["config"]["command"] == ["my-agent", "--once", "a b"]
     assert card["config"]["env"] == {"A": "***"}
     words(call, "set-policy", card["id"], '{"mode": "deny_list", "tools": ["Bash(rm *)"]}')
-    assert words(call, "get-policy", "worker").out == "Mode: deny_list\n  - Bash(rm *)\n"
+    assert words(call, "get-policy", "worker").out == "Mode: deny_list\nTools:\n  - Bash(rm *)\n"
     assert words(call, "set-model", "worker", "large").out == "Model of worker: large\n"
     assert words(call, "add-dir", "worker", "/y").out == "/x\n/y\n"
     assert words(call, "remove-dir", "worker", "/x").out == "/y\n"

@@ -14,6 +14,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
+from msgspec import to_builtins
 
 import horae
 from horae.cli.options import flag, option, text_or_file
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from horae.cli.trigger_access import AnyTriggers, TriggerAccess
     from horae.sources.triggers.source import Folder
     from horae.sources.triggers.views import (
-        AgentUsage,
         Approval,
         Dispatch,
         FileChange,
@@ -202,58 +202,25 @@ def _workflow_lines(workflow: TriggerLine) -> list[str]:
     )
 
 
-def _agent_lines(agent: TriggerAgent) -> list[str]:
-    config = agent.config
-    facts = {
-        "ID": agent.id,
-        "Name": agent.name,
-        "Status": agent.status,
-        "Activity": agent.activity,
-        "Working Dir": config["working_dir"],
-        "Command": " ".join(config.get("command", ())) or "that of the setting agent.command",
-        "Model": config.get("model", ""),
-        "Tool Policy": config["tool_policy"]["mode"],
-        "Created": _utc(agent.created_at),
-    }
-    return _lines({label: value for label, value in facts.items() if value})
-
-
-def _policy_lines(agent: TriggerAgent) -> list[str]:
-    policy = agent.config["tool_policy"]
-    return [f"Mode: {policy['mode']}", *(f"  - {each}" for each in policy.get("tools", ()))]
-
-
-def _approval_lines(approval: Approval) -> list[str]:
-    return _lines(
-        {
-            "ID": approval.receipt,
-            "Workflow": approval.workflow,
-            "Agent": approval.agent,
-            "Source ID": approval.source_id,
-            "Expires": approval.expires_at,
-            "Prompt": approval.prompt,
-        }
-    )
+def _fact_lines(answer: Any) -> list[str]:
+    """Return the fields of an answer, each under its name; what is inside one is indented."""
+    if isinstance(answer, list):
+        return [f"- {each}" for each in answer]
+    lines = []
+    for name, value in to_builtins(answer).items():
+        label = " ".join(
+            word.upper() if word in {"id", "usd"} else word.title() for word in name.split("_")
+        )
+        if isinstance(value, dict | list) and value:
+            lines += [f"{label}:", *(f"  {line}" for line in _fact_lines(value))]
+        elif value not in (None, "", {}, []):
+            lines.append(f"{label}: {value}")
+    return lines
 
 
 def _dir_lines(agent: TriggerAgent) -> Sequence[str]:
     found: Sequence[str] = agent.config.get("additional_dirs", ["no additional directory"])
     return found
-
-
-def _usage_lines(found: AgentUsage) -> list[str]:
-    lines = _lines({"Agent": found.agent, "ID": found.agent_id})
-    for title, used in (("Last run", found.current), ("Cumulative", found.cumulative)):
-        lines += [
-            f"{title}:",
-            f"  Runs: {used.runs}",
-            f"  Turns: {used.turns}",
-            f"  Input Tokens: {used.input_tokens}",
-            f"  Output Tokens: {used.output_tokens}",
-            f"  Cost: ${used.total_cost_usd:.4f}",
-            f"  Duration: {used.duration_secs:.1f}s",
-        ]
-    return lines
 
 
 def _utc(timestamp: str) -> str:
@@ -345,7 +312,7 @@ _add("trigger-workflow", "Run a workflow now.",
      _ID, option("--title", "The value of {{title}}.", default=""),
      option("--body", "The value of {{body}}.", default=""), what="trigger workflow")
 _add("get-agent", "Show an agent.",
-     lambda triggers, word: triggers.agent(word), _agent_lines, _ID, is_read=True)
+     lambda triggers, word: triggers.agent(word), _fact_lines, _ID, is_read=True)
 _add("delete-agent", "Delete an agent that no workflow starts.",
      lambda triggers, word: triggers.delete_agent(word),
      lambda gone: [f"Agent {gone.id} deleted."], _ID)
@@ -354,11 +321,12 @@ _add("set-model", "Set the model of an agent.",
      lambda made: [f"Model of {made.name}: {made.config.get('model', '')}"],
      _ID, click.argument("model"))
 _add("get-policy", "Show the tool policy of an agent.",
-     lambda triggers, word: triggers.agent(word), _policy_lines, _ID, is_read=True, data=_policy_of)
+     lambda triggers, word: triggers.agent(word), lambda agent: _fact_lines(_policy_of(agent)),
+     _ID, is_read=True, data=_policy_of)
 _add("set-policy", "Set the tool policy of an agent.",
      lambda triggers, word, policy: triggers.update_agent(
          word, {"tool_policy": parse_json(policy, "the policy")}),
-     lambda made: ["Tool policy updated.", *_policy_lines(made)],
+     lambda made: ["Tool policy updated.", *_fact_lines(_policy_of(made))],
      _ID, click.argument("policy", metavar="JSON"), data=_policy_of)
 _add("add-dir", "Add a directory to an agent.\n\nThe directory is stored and not used.",
      lambda triggers, word, path: _change_dirs(triggers, word, path, path), _dir_lines, _ID, _PATH)
@@ -368,7 +336,7 @@ _add("clear-context", "Clear the context of an agent.\n\n"
      lambda triggers, word: triggers.clear_context(word),
      lambda _: ["Context cleared: each run starts with an empty context."], _ID)
 _add("usage", "Show the usage of the last run and of all runs.",
-     lambda triggers, who: triggers.usage(who), _usage_lines, _of_one_agent, is_read=True)
+     lambda triggers, who: triggers.usage(who), _fact_lines, _of_one_agent, is_read=True)
 _add("approve", "Approve a pending run.", lambda triggers, receipt: triggers.approve(receipt),
      lambda said: [f"Approval {said.receipt} approved."], _RECEIPT)
 _add("deny", "Reject a pending run.",
@@ -384,10 +352,10 @@ for _name in ("dispatch-history", "workflow-history"):
               "Dispatch History", _dispatch_lines, _ID, total="dispatch(es)")
 _add_list("list-agents", "List the agents, newest first.\n\n"
           "The status of an enabled agent is running, also while no engine runs.",
-          lambda triggers, **part: triggers.agents(**part), "Agents", _agent_lines,
+          lambda triggers, **part: triggers.agents(**part), "Agents", _fact_lines,
           option("--status", "Only agents with this status.", type=_STATUS), total="agent(s)")
 _add_list("list-approvals", "List the runs that wait for approval.",
-          _approvals, "Approvals", _approval_lines, total="approval(s)")
+          _approvals, "Approvals", _fact_lines, total="approval(s)")
 # fmt: on
 
 
@@ -557,7 +525,7 @@ def create_agent(call: AgentCall, /, **given: Any) -> None:
         "tool_policy": parse_json(policy, "--tool-policy") if policy else None,
     }
     made = call.write(lambda triggers: triggers.create_agent(said), "create agent")
-    call.print_made(made, "Agent created successfully!", _agent_lines(made))
+    call.print_made(made, "Agent created successfully!", _fact_lines(made))
 
 
 def _mount(text: str) -> dict[str, object]:
