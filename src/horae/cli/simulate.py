@@ -42,7 +42,6 @@ from horae.timing.zone import local
 _ORG: Final = "org"  # the source that plans are of
 _PATIENCE: Final = 1.0  # seconds without a bar
 _PACE: Final = 0.1
-_LINE_PACE: Final = 5.0  # seconds between two lines where there is no terminal
 _KEPT: Final = "no scheduled time was lost or run twice"
 _MOST: Final = 2_000_000  # scheduled times, 15 µs each; --jsonl has no limit
 _ODD: Final = 10_000  # receipts in one JSON object
@@ -224,11 +223,11 @@ def simulate(
             for each in receipts:
                 print_line(each.data(place.key))
         case Form.JSON:
-            with _progress(days, says=False) as simulation.progress:
+            with _progress() as simulation.progress:
                 data = _data(simulation, receipts, place)
             print_json(data)
         case Form.TABLE:
-            with _progress(days, says=True) as simulation.progress:
+            with _progress() as simulation.progress:
                 lines = [*_lines(simulation, receipts, place)]
             echo("\n".join(lines))
     if simulation.broken is not None and output.form is not Form.JSON:
@@ -254,21 +253,16 @@ def _refuse_too_many(times: int, days: int) -> None:
 
 
 @contextmanager
-def _progress(days: int, *, says: bool) -> Iterator[Callable[[float], None]]:
-    """Show how far a simulation is: a bar on a terminal, else a line now and then if *says*."""
+def _progress() -> Iterator[Callable[[float], None]]:
+    """Show on a terminal how far a simulation is."""
     with printing.progress_bar("simulating") as bar:
-        shown_at = monotonic() + (_LINE_PACE if bar is None else _PATIENCE)
+        shown_at = monotonic() + _PATIENCE
 
         def show(part: float) -> None:
             nonlocal shown_at
-            if monotonic() < shown_at:  # there are thousands of events
-                return
-            shown_at = monotonic() + (_LINE_PACE if bar is None else _PACE)
-            if bar is not None:
+            if bar is not None and monotonic() >= shown_at:  # there are thousands of events
+                shown_at = monotonic() + _PACE
                 bar(part)
-            elif says:
-                so_far = f"{int(days * min(part, 1.0))} of {days} days so far"
-                echo(f"horae: simulating, {so_far}", err=True)
 
         yield show
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from horae.cli.options import flag, number_option, option, place_options
-from horae.cli.output import Form, Output, echo, form_options, print_rows
+from horae.cli.output import Form, Output, echo, form_options, print_rows, print_table
 from horae.cli.runs import RunScreen, raw_option
 from horae.cli.sources import Sources
 from horae.client import Client, EngineUnreachableError
@@ -167,7 +167,7 @@ def _data(number: int, tick: days.ForecastTick) -> dict[str, object]:
 
 
 def _print_table(ticks: list[days.ForecastTick]) -> None:
-    rows = [("tick", "after", "state", "ends", "then", "next in")]
+    rows = []
     for number, tick in enumerate(ticks, 1):
         if tick.wait is not None:
             ends = f"gated for {format_duration(tick.wait)}"
@@ -177,7 +177,4 @@ def _print_table(ticks: list[days.ForecastTick]) -> None:
         after = format_duration(tick.at - _DAWN)
         here, then = str(tick.position), str(tick.then)
         rows.append((str(number), after, here, ends, then, format_duration(tick.delay)))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        echo("  ".join(cells).rstrip())
+    print_table(("tick", "after", "state", "ends", "then", "next in"), rows)
