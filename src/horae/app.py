@@ -24,7 +24,6 @@ from msgspec import to_builtins
 
 import horae
 from horae import __version__
-from horae.cluster.queue import Carried
 from horae.config import Config, known_names, load, secrets_of, state_directory
 from horae.config.trust import EngineSettings
 from horae.context import (
@@ -51,7 +50,6 @@ from horae.core.source import Source, unexpected
 from horae.core.text import size_text
 from horae.core.views import DiskLine, EngineFacts, ReceiptLine, zoned
 from horae.errors import Exit, HoraeError
-from horae.extras.drift.check import check_drift
 from horae.files.git.trees import Commits, Trees
 from horae.files.read import PlanFileError, head_of, obstacle, read_plan
 from horae.files.watch import changes
@@ -71,7 +69,6 @@ from horae.sources.board.tasks import CommittedBoard, refuse_double
 from horae.sources.crew.runner import KeeperRunner, Keeping, mirror
 from horae.sources.crew.source import NoCrew, Roster
 from horae.sources.crew.tick import agent_state
-from horae.sources.plans.check import CheckClock, check_plans
 from horae.sources.plans.runner import CommandRunner
 from horae.sources.plans.source import OrgSource, words_at
 from horae.sources.triggers.poller import GithubPoller, PollError
@@ -424,6 +421,8 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
             raise EmptyPlanError(root)
 
     def leader_launch(gate: Gate, left: Left) -> Launch:
+        from horae.cluster.queue import Carried  # only a node has a queue
+
         return Carried(**common | {"ledger": shared}, runner=runners, left=left, gate=gate)
 
     context.poke = poke
@@ -883,6 +882,9 @@ def check(
     >>> print(check(plan, name="digest.org")[-1])
     digest.org:3:14: error cron: cron '0 24 * * *': hour 24 is outside 0-23
     """
+    from horae.extras.drift.check import check_drift  # an engine checks no plans
+    from horae.sources.plans.check import CheckClock, check_plans
+
     return check_plans([(name, read(text))], CheckClock(zone, now), extra=[check_drift])
 
 

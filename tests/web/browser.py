@@ -290,7 +290,7 @@ async def _main(root: Path, port: int) -> None:
         front = front_of(app, keys)
         listener = listen_tcp("127.0.0.1", port)
         keys.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        made = asgi_app(front, pages=routes(front, app.root))
+        made = asgi_app(front, pages=lambda: routes(front, app.root))
         wire = Guard(made, keys, clock=app.clock, operation_of=operation_of)
         serving = asyncio.create_task(serve_tcp(wire, listener, stop=stop))
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stop.set)

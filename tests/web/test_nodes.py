@@ -53,7 +53,7 @@ async def test_a_machine_is_up_draining_lost_or_has_left_and_one_leads() -> None
 async def test_every_face_tells_of_the_machines(tmp_path: Path) -> None:
     async with engine(tmp_path, PLAN) as here:
         front = replace(here.front, nodes=nodes)
-        made = asgi_app(front, pages=routes(front))
+        made = asgi_app(front, pages=lambda: routes(front))
         wire = httpx.ASGITransport(made)
         async with httpx.AsyncClient(transport=wire, base_url="http://localhost") as client:
             told = (await client.get("/api/v1/nodes")).json()

@@ -311,7 +311,7 @@ async def app(root: Path, data: Path) -> AsyncIterator[App]:
         ledger=ledger,
         keys=Keys(data, clock=clock),
     )
-    wire = httpx.ASGITransport(asgi_app(front, pages=routes(front)))
+    wire = httpx.ASGITransport(asgi_app(front, pages=lambda: routes(front)))
     async with httpx.AsyncClient(transport=wire, base_url="http://localhost") as client:
         yield App(front, clock, client)
     await engine.stop(within=timedelta(0))

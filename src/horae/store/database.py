@@ -24,7 +24,6 @@ from horae.core.ports import (
     LedgerWriteError,
 )
 from horae.core.private import sync, write_durably
-from horae.store import recode
 from horae.store.sql import migrations
 
 if TYPE_CHECKING:
@@ -259,6 +258,8 @@ def older_backup(version: int) -> str:
 def migrate(connection: sqlite3.Connection) -> None:
     version = version_of(connection)
     if version < max(migrations()):
+        from horae.store import recode  # of another version's texts
+
         connection.create_function("recode_entry", 1, recode.entry, deterministic=True)
         connection.create_function("recode_policy", 1, recode.policy, deterministic=True)
     for number, script in migrations().items():

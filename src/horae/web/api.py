@@ -20,7 +20,7 @@ from msgspec.structs import asdict
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
-from starlette.routing import BaseRoute, Route, compile_path
+from starlette.routing import BaseRoute, Route, Router, compile_path
 
 from horae.config import TrustReport, WaitingSettings
 from horae.core import views
@@ -53,7 +53,6 @@ from horae.web.fields import (
     moment_of,
 )
 from horae.web.front import Front, NotOfferedError, offered, tag_of_entry
-from horae.web.openapi import document, page
 from horae.web.router import Access, Operation, Routes
 from horae.web.stream import Feed
 
@@ -61,20 +60,22 @@ if TYPE_CHECKING:
     import re
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
+    from starlette.types import ASGIApp, Receive, Scope as Incoming, Send
+
     from horae.core.gate import SlotRequest
 
 CHANGES: Final = 30  # commits that everybody may see
 
 
-def asgi_app(front: Front, *, pages: Sequence[BaseRoute] = ()) -> Starlette:
-    """Return the application of an engine; *pages* are routes for people, beside the table's."""
+def asgi_app(front: Front, *, pages: Callable[[], Sequence[BaseRoute]] | None = None) -> Starlette:
+    """Return the application of an engine; *pages* gives the routes for people."""
     routes: list[BaseRoute] = []
     for each in OPERATIONS:
         route = Route(each.path, _endpoint(front, each), methods=[each.method])
         route.methods = {*each.methods}
         routes.append(route)
     made = Starlette(
-        routes=[*routes, *pages],
+        routes=routes,
         exception_handlers={
             HoraeError: answer.on_error,
             HTTPStatus.NOT_FOUND: answer.on_no_route,
@@ -83,6 +84,8 @@ def asgi_app(front: Front, *, pages: Sequence[BaseRoute] = ()) -> Starlette:
             Exception: answer.on_bug,
         },
     )
+    if pages is not None:
+        made.router.default = _when_asked(pages)
     made.router.redirect_slashes = False  # it would trust the Host that a client claims
     made.state.allowed = allowed
     made.state.together = answer.Together()
@@ -90,6 +93,16 @@ def asgi_app(front: Front, *, pages: Sequence[BaseRoute] = ()) -> Starlette:
     made.state.plans = asyncio.Semaphore(workflows.AT_ONCE)
     made.state.edits = asyncio.Lock()  # one after the other, so that a tag holds until it counts
     return made
+
+
+def _when_asked(pages: Callable[[], Sequence[BaseRoute]]) -> ASGIApp:
+    """Return an application whose routes are loaded with its first request."""
+    made = cache(lambda: Router(pages(), redirect_slashes=False))
+
+    async def shown(scope: Incoming, receive: Receive, send: Send) -> None:
+        await (await asyncio.to_thread(made))(scope, receive, send)
+
+    return shown
 
 
 def operation_of(method: str, path: str) -> Operation | None:
@@ -219,12 +232,16 @@ async def openapi(front: Front) -> Response:  # noqa: ARG001
 
 @cache
 def _document() -> bytes:
+    from horae.web.openapi import document
+
     return answer.encoded(document(OPERATIONS))
 
 
 @routes.get("/docs", _READ, kind="text/html")
 async def docs(front: Front) -> Response:  # noqa: ARG001
     """Show all routes as a web page."""
+    from horae.web.openapi import page  # loads jinja2
+
     return HTMLResponse(page(OPERATIONS), headers=answer.HEADERS)
 
 

@@ -19,7 +19,6 @@ from horae.web.api import asgi_app, operation_of
 from horae.web.front import Front
 from horae.web.guard import Guard, attended
 from horae.web.keys import Keys
-from horae.web.page import routes
 from horae.web.serve import (
     ListenError,
     Proxies,
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
 
+    from starlette.routing import Route
     from starlette.types import ASGIApp
 
     from horae.config import Config
@@ -118,7 +118,13 @@ async def web_app(app: App, keys: Keys, *, nodes: Nodes | None = None) -> ASGIAp
         control=app.control,
         closing=app.closing,
     )
-    return asgi_app(front, pages=routes(front, app.root, most_plans=app.config.plan_max_files))
+
+    def pages() -> list[Route]:
+        from horae.web.page import routes  # loads jinja2, and what only pages need
+
+        return routes(front, app.root, most_plans=app.config.plan_max_files)
+
+    return asgi_app(front, pages=pages)
 
 
 class WebServer:

@@ -22,7 +22,6 @@ from horae.timing.zone import zone
 from horae.web.answer import HEADERS
 from horae.web.fields import Fields, Limit, Word, about
 from horae.web.front import Front, NotOfferedError, offered
-from horae.web.ics import calendar
 from horae.web.router import Access, Routes
 
 if TYPE_CHECKING:
@@ -186,6 +185,8 @@ async def calendar_path(front: Front) -> CalendarPath:
 
 
 async def _ics(front: Front) -> Response:
+    from horae.web.ics import calendar  # which few engines ever write
+
     ledger = offered(front.ledger, "calendar")
     now = front.clock.now()
     found = (each.item for each in await ledger.entries() if each.gone_at is None)
