@@ -38,8 +38,8 @@ from horae.core.text import (
 )
 from horae.files.read import PlanMissingError, read_plan
 from horae.org import document, timestamp
-from horae.org.check.stamp import planning_findings
 from horae.org.plan import Headline
+from horae.org.stamp import planning_findings
 from horae.sources.plans.arming import item_at, rule_of, rule_text, scan_plan
 from horae.timing.cron import Cron
 from horae.timing.duration import DurationError, parse_duration

@@ -6,9 +6,9 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.org.check.finding import shown
 from horae.org.document import read
 from horae.org.element import bare
+from horae.org.finding import shown
 from horae.org.plan import Diagnostic, Severity
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from horae.core.headline import is_entry
 from horae.core.project import seams
 from horae.errors import ScheduleError
 from horae.org.check import check_plans as kernel_check
-from horae.org.check.finding import SectionFinding, place_of, shown
+from horae.org.finding import SectionFinding, place_of, shown
 from horae.org.plan import Diagnostic, Headline, Plan, SectionPlace, Severity
 from horae.sources.plans.arming import rule_of, scan_plan
 from horae.timing.cron import Cron, CronError

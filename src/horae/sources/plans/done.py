@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 from horae.errors import Exit, ScheduleError
 from horae.files.edit import Splice, edit
 from horae.files.read import LIMIT, PlanFileError, StrPath, read_plan
-from horae.org.check.finding import is_fired
 from horae.org.document import STATE_KEYS, read, state_words
 from horae.org.drawer import properties
 from horae.org.element import bare, keywords
+from horae.org.finding import is_fired
 from horae.org.headline import parts
 from horae.org.plan import Headline, Plan, Property, Span
 from horae.org.timestamp import parse_timestamp

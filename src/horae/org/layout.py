@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from horae.org import drawer, planning
-from horae.org.check import finding
-from horae.org.check.finding import SectionFinding, error, shown, warning
+from horae.org import drawer, finding, planning
 from horae.org.element import bare
+from horae.org.finding import SectionFinding, error, shown, warning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,9 +7,9 @@ from datetime import date
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from horae.org.check import finding
-from horae.org.check.finding import SectionFinding, error, shown, warning
+from horae.org import finding
 from horae.org.element import bare
+from horae.org.finding import SectionFinding, error, shown, warning
 from horae.org.plan import Severity
 from horae.org.timestamp import parse_timestamp
 
