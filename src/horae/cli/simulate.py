@@ -31,7 +31,6 @@ from horae.core.ports import Listed, receipts_of
 from horae.core.receipt import Filed, Status
 from horae.core.source import Scan, Scanned
 from horae.core.text import clock_text, in_zone, moment_text, wall_text
-from horae.errors import Exit
 from horae.extras.simulate import Outage, Simulation, count_times
 from horae.sources.plans.arming import doubles, scan_plan
 from horae.store import arming, sqlite
@@ -42,7 +41,6 @@ from horae.timing.zone import local
 _ORG: Final = "org"  # the source that plans are of
 _PATIENCE: Final = 1.0  # seconds without a bar
 _PACE: Final = 0.1
-_KEPT: Final = "no scheduled time was lost or run twice"
 _MOST: Final = 2_000_000  # scheduled times, 15 µs each; --jsonl has no limit
 _ODD: Final = 10_000  # receipts in one JSON object
 _SHOWN: Final = 6  # so many receipts of a day have a line each
@@ -230,16 +228,12 @@ def simulate(
             with _progress() as simulation.progress:
                 lines = [*_lines(simulation, receipts, place)]
             echo("\n".join(lines))
-    if simulation.broken is not None and output.form is not Form.JSON:
-        echo(f"horae: {simulation.broken}", err=True)
     unarmed = [one.item for one in items if isinstance(one.item, Unarmed) and one.item.is_error]
     # Of one that is known the last valid version is simulated.
     wrong = sum(each.address not in history.entries for each in unarmed)
     if wrong := wrong + sum(len([*doubles(found)]) for found in plans.values()):
         count = "1 entry is" if wrong == 1 else f"{wrong} entries are"
         echo(f"horae: {count} not armed because of errors; see `horae check`", err=True)
-    if simulation.broken is not None:
-        return Exit.FINDINGS
     return sources.exit_code or view.ledger_code
 
 
@@ -300,9 +294,8 @@ def _lines(
             yield f"  {_line(alike, place)}"
         if len(groups) > _SHOWN:
             yield f"  and {len(groups) - _SHOWN} more"
-    kept = "a guarantee was broken" if simulation.broken else _KEPT
     count = "1 day" if simulation.length.days == 1 else f"{simulation.length.days} days"
-    yield f"\n{count}: {_totals(totals)}; {kept}"
+    yield f"\n{count}: {_totals(totals)}"
 
 
 def _line(alike: Sequence[SimulatedReceipt], place: ZoneInfo) -> str:
@@ -343,9 +336,8 @@ def _data(
         days.append({"day": day.day.isoformat(), **_in_order(day.counts)})
         odd += [each.data(place.key) for each in day.odd[: _ODD - len(odd)]]
         count += len(day.odd)
-    broken = simulation.broken
     start, length = stamp(simulation.start, place.key), simulation.length.days
-    told = {"from": start, "days": length, "zone": place.key, "seed": None, "faults": "none"}
+    told = {"from": start, "days": length, "zone": place.key}
     return {
         **told,
         "totals": _in_order(totals),
@@ -353,6 +345,4 @@ def _data(
         "odd": odd,
         "odd_omitted": count - len(odd),
         "digest": digest.hexdigest(),
-        "broken": broken and {"promise": broken.promise, "what": broken.what},
-        "events": [] if broken is None else list(broken.events),
     }

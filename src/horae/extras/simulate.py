@@ -8,8 +8,6 @@ start and what follows; no process runs, and nothing is written.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -52,7 +50,6 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Listed
 
-LAST_EVENTS: Final = 50  # shown with a broken guarantee
 _TIME_LIMIT: Final = timedelta(hours=2)  # of a run that has none of its own
 _NO_TIME: Final = timedelta(0)
 _PACE: Final = timedelta(hours=1)  # from one report of the progress to the next
@@ -66,19 +63,6 @@ _RUNNING: Final = Reason(ReasonCode.STARTED, "the run has started")
 class Outage(NamedTuple):
     at: datetime
     length: timedelta
-
-
-@dataclass(frozen=True, slots=True)
-class BrokenGuarantee:
-    """The first guarantee that was broken, and the last events before that."""
-
-    promise: str
-    what: str
-    events: tuple[str, ...]
-
-    def __str__(self) -> str:
-        lines = "\n".join(f"  {event}" for event in self.events)
-        return f"{self.promise}: {self.what}\nthe last events:\n{lines}"
 
 
 class Simulation:
@@ -99,7 +83,6 @@ class Simulation:
         lengths: Mapping[Origin, timedelta] | None = None,
     ) -> None:
         self.start, self.length, self.outages = start.astimezone(UTC), length, outages
-        self.broken: BrokenGuarantee | None = None
         self.progress: Callable[[float], object] = lambda _: None  # gets the part that is done
         self.trace: Callable[[str], object] | None = None  # gets a line of each event
         self._capacity = capacity
@@ -122,7 +105,6 @@ class Simulation:
         self._over: list[Filed] = []  # and to be given away
         self._unsettled: list[Filed] = []  # what is over, until it is known what follows
         self._number = 0
-        self._last: deque[tuple[datetime, str, tuple[object, ...]]] = deque(maxlen=LAST_EVENTS)
         for state in self._entries.values():
             self._arm(state)
         for each in sorted(filed, key=lambda each: each.number):
@@ -213,8 +195,6 @@ class Simulation:
             self._number += 1
             receipt, state.failures = Receipt(key, Status.DONE, _DONE, now, now), 0
             state.ended_at = now + state.length if state.length else now
-            self._last.append((now, "receipt %d (%s): done", (self._number, key)))
-            self._check(state, self._number, receipt)
             self._keep(
                 state,
                 state.filed(self._number, receipt, now, attempts=1, ended_at=state.ended_at),
@@ -263,7 +243,6 @@ class Simulation:
         self._number += 1
         key, status, reason = receipt.key, receipt.status, receipt.reason
         self._tell("receipt %d (%s) of %s: %s, %s", self._number, key, state.title, status, reason)
-        self._check(state, self._number, receipt)
         state.ticks += key.startswith(_TICK)
         filed = state.filed(self._number, receipt, self._now)
         self._keep(state, filed)
@@ -291,12 +270,8 @@ class Simulation:
         receipt = replace(receipt, status=Status.RUNNING, reason=_RUNNING)
         filed = replace(filed, receipt=receipt, attempts=filed.attempts + 1)
         self._tell("run %d of receipt %d is started", filed.attempts, filed.number)
-        self._check_start(filed)
         self._keep(state, filed)
         self._live[filed.number] = filed
-        if len(self._live) > self._capacity.slots:
-            words = f"{len(self._live)} runs are alive in {self._capacity.slots} slots"
-            self._fail("I7", words)
         if not state.length:
             return filed
         heappush(self._ends, (self._now + state.length, filed.number))
@@ -417,43 +392,10 @@ class Simulation:
         yield from self._over[:count]
         del self._over[:count]
 
-    # Guarantees
-
-    def _check(self, state: _SimulatedEntry, number: int, receipt: Receipt) -> None:
-        at, last = receipt.planned_at, receipt.through_at or receipt.planned_at
-        if at > self._now or last > self._now:
-            self._fail("I6", f"receipt {number} ({receipt.key}) was decided before its time")
-        if is_planned(receipt.key):
-            if state.planned_at is not None and at <= state.planned_at:
-                self._fail("I1", f"receipt {number} has the time of another: {receipt.key}")
-            state.planned_at = last
-
-    def _check_start(self, filed: Filed) -> None:
-        policy, name = filed.policy, f"receipt {filed.number} ({filed.receipt.key})"
-        if filed.attempts > 1 + (policy.retry.attempts if policy.retry else 0):
-            self._fail("I4", f"{name} was started {filed.attempts} times")
-        if policy.overlap is not Overlap.ALLOW:
-            for other in self._live.values():
-                if other.entry == filed.entry:
-                    self._fail("I5", f"{name} runs beside receipt {other.number}")
-        if self._now < filed.receipt.start_at:
-            self._fail("I6", f"{name} was started before {filed.receipt.start_at}")
-
     def _tell(self, what: str, *values: object) -> None:
-        event = self._now, what, values
-        self._last.append(event)
         if self.trace is not None:
-            self.trace(self._line(*event))
-
-    def _line(self, at: datetime, what: str, values: tuple[object, ...]) -> str:
-        passed = (at - self.start).total_seconds()
-        return f"{passed:.6f} {at:%Y-%m-%dT%H:%M:%S} {what % values}"
-
-    def _fail(self, promise: str, what: str) -> None:
-        if self.broken is None:
-            self._tell("BROKEN %s: %s", promise, what)
-            events = tuple(self._line(*event) for event in self._last)
-            self.broken = BrokenGuarantee(promise, what, events)
+            passed = (self._now - self.start).total_seconds()
+            self.trace(f"{passed:.6f} {self._now:%Y-%m-%dT%H:%M:%S} {what % values}")
 
 
 class _SimulatedEntry:
@@ -461,8 +403,8 @@ class _SimulatedEntry:
 
     __slots__ = (
         "_moments", "accounted_to", "address", "coming", "counts_from_end", "ended_at",
-        "entry", "failures", "is_plain", "length", "next_at", "open", "pause", "planned_at",
-        "recent", "rule", "source", "streak", "ticks", "title",
+        "entry", "failures", "is_plain", "length", "next_at", "open", "pause", "recent",
+        "rule", "source", "streak", "ticks", "title",
     )  # fmt: skip
 
     def __init__(self, listed: Listed, entry: Entry, length: timedelta | None) -> None:
@@ -475,7 +417,6 @@ class _SimulatedEntry:
         self.counts_from_end = rules.counts_from_end(entry.rule)
         self.is_plain = not (entry.policy.jitter or self.counts_from_end)
         self.next_at: datetime | None = None  # when it is due
-        self.planned_at: datetime | None = None  # of its last receipt
         self.open: list[int] = []  # receipts of its own rule, in order
         self.recent: dict[int, Status] = {}  # of its last receipts, if anything follows them
         self.coming: Moment | None = None
