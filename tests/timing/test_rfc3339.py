@@ -44,55 +44,74 @@ def test_a_moment_is_read(text: str, utc: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "part", "column", "reason"),
+    ("reason", "texts"),
     [
-        ("", "text", 1, "is empty; write 2026-04-01T09:00:00Z"),
-        ("not-a-date", "year", 1, "needs four digits"),
-        (" 2026-04-01T09:00:00Z", "year", 1, "needs four digits"),
-        ("２026-04-01T09:00:00Z", "year", 1, "needs four digits"),
-        ("12026-04-01T09:00:00Z", "date", 5, "needs a dash after the year"),
-        ("2026-4-1T09:00:00Z", "month", 6, "needs two digits"),
-        ("20260401T090000Z", "date", 5, "needs a dash after the year"),
-        ("2026-04-01", "time", 11, "is missing; write 2026-04-01T09:00:00Z"),
-        ("2026-13-01", "month", 6, "13 is outside 01-12"),
-        ("2026-02-30", "day", 9, "30 does not exist in 2026-02"),
-        ("2026-04-01 09:00:00Z", "time", 11, "needs T between date and time"),
-        ("2026-04-01T9:00:00Z", "hour", 12, "needs two digits"),
-        ("2026-04-01T09:00Z", "time", 17, "needs a colon and the seconds after the minute"),
-        ("2026-04-01T09:00:00", "offset", 20, "is missing; end with Z, or with an offset"),
-        ("2026-04-01T09:00:00-0400", "offset", 20, "needs a colon: -04:00"),
-        ("2026-04-01T09:00:00+02", "offset", 20, "needs a colon: +02:00"),
-        ("2026-04-01T09:00:00 UTC", "offset", 20, "needs Z, or an offset such as +02:00"),
-        ("2026-04-01T09:00:00,5Z", "offset", 20, "needs Z, or an offset such as +02:00"),
-        ("2026-04-01T09:00:00\N{MINUS SIGN}04:00", "offset", 20, "needs Z, or an offset"),
-        ("2026-04-01T09:00:00.Z", "fraction", 20, "needs digits after the point"),
-        ("2026-04-01T09:00:00Z ", "text", 21, "has characters after the offset"),
-        ("2026-04-01T09:00:00Z\n", "text", 21, "has characters after the offset"),
-        ("2026-04-01T09:00:00+02:00[Europe/Berlin]", "text", 26, "has characters after the offset"),
-        ("0000-01-01T00:00:00Z", "year", 1, "0000 is outside 0001-9999"),
-        ("2026-13-01T09:00:00Z", "month", 6, "13 is outside 01-12"),
-        ("2026-00-01T09:00:00Z", "month", 6, "00 is outside 01-12"),
-        ("2026-02-29T09:00:00Z", "day", 9, "29 does not exist in 2026-02"),
-        ("2026-04-31T09:00:00Z", "day", 9, "31 does not exist in 2026-04"),
-        ("2026-04-00T09:00:00Z", "day", 9, "00 does not exist in 2026-04"),
-        ("2026-04-01T24:00:00Z", "hour", 12, "24 is outside 00-23"),
-        ("2026-04-01T09:60:00Z", "minute", 15, "60 is outside 00-59"),
-        ("2026-04-01T09:00:61Z", "second", 18, "61 is outside 00-60"),
-        ("2026-04-01T09:00:60Z", "second", 18, "60 is a leap second"),
-        ("2016-12-31T23:59:60-05:00", "second", 18, "60 is a leap second"),
-        ("2016-12-30T23:59:60Z", "second", 18, "60 is a leap second"),
-        ("2026-04-01T09:00:00+24:00", "offset hour", 21, "24 is outside 00-23"),
-        ("2026-04-01T09:00:00.25+02:60", "offset minute", 27, "60 is outside 00-59"),
-        ("0001-01-01T00:00:00+00:01", "year", 1, "0001 is outside 0001-9999 in UTC"),
-        ("9999-12-31T23:59:59-00:01", "year", 1, "9999 is outside 0001-9999 in UTC"),
-        ("9999-12-31T23:59:60Z", "year", 1, "9999 is outside 0001-9999 in UTC"),
+        (
+            "cannot be read; write it like 2026-04-01T09:00:00Z",
+            [
+                "",
+                "not-a-date",
+                " 2026-04-01T09:00:00Z",
+                "２026-04-01T09:00:00Z",
+                "12026-04-01T09:00:00Z",
+                "2026-4-1T09:00:00Z",
+                "20260401T090000Z",
+                "2026-04-01 09:00:00Z",
+                "2026-04-01T9:00:00Z",
+                "2026-04-01T09:00Z",
+                "2026-04-01T09:00:00-0400",
+                "2026-04-01T09:00:00+02",
+                "2026-04-01T09:00:00 UTC",
+                "2026-04-01T09:00:00,5Z",
+                "2026-04-01T09:00:00\N{MINUS SIGN}04:00",
+                "2026-04-01T09:00:00.Z",
+                "2026-04-01T09:00:00Z ",
+                "2026-04-01T09:00:00Z\n",
+                "2026-04-01T09:00:00+02:00[Europe/Berlin]",
+                "2026-04-01T09:00:00+24:00",
+                "2026-04-01T09:00:00.25+02:60",
+            ],
+        ),
+        ("has no time of day; write it like 2026-04-01T09:00:00Z", ["2026-04-01"]),
+        (
+            "has no offset; end with Z, or with an offset such as +02:00",
+            [
+                "2026-04-01T09:00:00",
+                "2026-04-01T09:00:00.5",
+            ],
+        ),
+        (
+            "the date or the time of day does not exist",
+            [
+                "0000-01-01T00:00:00Z",
+                "2026-13-01T09:00:00Z",
+                "2026-00-01T09:00:00Z",
+                "2026-02-29T09:00:00Z",
+                "2026-04-31T09:00:00Z",
+                "2026-04-00T09:00:00Z",
+                "2026-04-01T24:00:00Z",
+                "2026-04-01T09:60:00Z",
+                "2026-04-01T09:00:61Z",
+                "0001-01-01T00:00:00+00:01",
+                "9999-12-31T23:59:59-00:01",
+                "9999-12-31T23:59:60Z",
+            ],
+        ),
+        (
+            "has a leap second, which exists only at 23:59:60 UTC at the end of a month",
+            [
+                "2026-04-01T09:00:60Z",
+                "2016-12-31T23:59:60-05:00",
+                "2016-12-30T23:59:60Z",
+            ],
+        ),
     ],
 )
-def test_the_part_that_is_wrong_is_named(text: str, part: str, column: int, reason: str) -> None:
-    with pytest.raises(Rfc3339Error) as caught:
-        parse_rfc3339(text)
-    assert (caught.value.part, caught.value.column) == (part, column)
-    assert caught.value.reason.startswith(reason)
+def test_what_is_wrong_is_said_with_what_would_be_right(reason: str, texts: list[str]) -> None:
+    for text in texts:
+        with pytest.raises(Rfc3339Error) as caught:
+            parse_rfc3339(text)
+        assert (text, caught.value.reason) == (text, reason)
 
 
 def test_a_refusal_is_a_schedule_error_whose_message_stays_short() -> None:

@@ -534,7 +534,7 @@ def test_help_names_the_argument_and_the_three_options(project: Project) -> None
     [
         ("42", 1, "Error: at least one of --at, --cron, or --clear is required\n"),
         ("42 --clear --at 2026-03-25T09:00:00Z", 1, "Error: --clear cannot be used with --at\n\nCaused by:\n    --clear removes scheduled_for and cron_schedule; use it alone\n"),
-        ("42 --at not-a-date", 1, "Error: invalid RFC3339 timestamp: not-a-date\n\nCaused by:\n    year needs four digits\n"),
+        ("42 --at not-a-date", 1, "Error: invalid RFC3339 timestamp: not-a-date\n\nCaused by:\n    cannot be read; write it like 2026-04-01T09:00:00Z\n"),
         ("42 --cron not-a-cron", 1, "Error: invalid cron expression: "),
         ("42 --cron '0 9 * *'", 1, "Error: invalid cron expression: "),
         ("999 --clear", 1, "Error: task #999 not found in .batty/team_config/board/tasks\n"),

@@ -60,7 +60,7 @@ def checked_schedule(
         try:
             parse_rfc3339(usual)
         except Rfc3339Error as error:
-            what, cause = f"invalid RFC3339 timestamp: {at}", f"{error.part} {error.reason}"
+            what, cause = f"invalid RFC3339 timestamp: {at}", error.reason
             fix = "" if "write" in cause else "; write it like 2026-04-01T09:00:00Z"
             raise TaskRequestError(what, cause=cause, fix=fix) from None
     if tz is not None:

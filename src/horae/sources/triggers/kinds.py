@@ -243,8 +243,8 @@ class DelayKind(TriggerKind):
         try:
             run_at = parse_rfc3339(text)
         except Rfc3339Error as error:
-            shape = f"'{text[:60]}' is not an RFC 3339 time, such as 2026-04-01T09:00:00Z"
-            raise TriggerError(f"{shape}: {error.part} {error.reason}", field="run_at") from None
+            what = f"'{text[:60]}' is not an RFC 3339 time ({error.reason})"
+            raise TriggerError(what, field="run_at") from None
         if not 1 < run_at.year < 9999:
             raise TriggerError("run_at must be in the years 2 to 9998", field="run_at")
         return run_at
