@@ -42,13 +42,12 @@ from horae.cli.main import main as horae_main
 from horae.core.decide import decide
 from horae.core.entry import Entry
 from horae.core.lease import NodeDescription
-from horae.core.ports import Ended, EntryStep, Process
+from horae.core.ports import ANYBODY, Ended, EntryStep, Process
 from horae.core.receipt import Reason, ReasonCode, Receipt, Status
 from horae.core.source import Scan
 from horae.org.document import read
 from horae.sources.plans.arming import scan_plan
 from horae.sources.plans.runner import CommandRunner
-from horae.store.ledger import ANYBODY
 from horae.store.postgres import PostgresLedger
 
 if TYPE_CHECKING:

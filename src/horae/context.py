@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from horae.config import Config, known_names, secrets_of, settings_hint
+from horae.core.access import Sessions, Tokens
 from horae.core.agent import (
     Agent,
     AgentDefinition,
@@ -42,7 +43,6 @@ from horae.sources.triggers.runner import agent_of, policy_for, unnamed
 from horae.sources.triggers.service import Triggers
 from horae.sources.triggers.source import Synced, sync
 from horae.sources.triggers.store import AgentCard, TriggerStore
-from horae.store.access import BookSessions, BookTokens
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -78,7 +78,7 @@ class Context:
 
     @property
     def access(self) -> dict[str, Any]:
-        return {"tokens": BookTokens(self.ledger), "sessions": BookSessions(self.ledger)}
+        return {"tokens": Tokens(self.ledger), "sessions": Sessions(self.ledger)}
 
     @property
     def limits(self) -> dict[str, Any]:

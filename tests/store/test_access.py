@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.core.access import ADDED, REVOKED, Token
+from horae.core.access import ADDED, REVOKED, Sessions, Token, Tokens
 from horae.core.scope import Scope
-from horae.store.access import BookSessions, BookTokens
 from horae.store.sqlite import SqliteLedger, restore
 from store.ledger_suite import MINUTE, NOW, SECOND, story
 from store.server import opening
@@ -32,7 +31,7 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlLedger
 
 @story
 async def test_a_token_is_found_by_its_digest_until_it_is_revoked(ledger: SqlLedger) -> None:
-    tokens = BookTokens(ledger)
+    tokens = Tokens(ledger)
     assert await tokens.add(OPS, "ab" * 32)
     assert not await tokens.add(OPS, "cd" * 32), "the name is taken"
     assert await tokens.add(Token("look", (Scope.READ,), NOW), "ef" * 32)
@@ -55,7 +54,7 @@ async def test_a_token_is_found_by_its_digest_until_it_is_revoked(ledger: SqlLed
 
 @story
 async def test_the_last_use_is_written_at_most_once_a_minute(ledger: SqlLedger) -> None:
-    tokens = BookTokens(ledger)
+    tokens = Tokens(ledger)
     await tokens.add(OPS, "ab" * 32)
     seen = []
     for now in (NOW, NOW + 59 * SECOND, NOW + MINUTE, NOW + MINUTE + SECOND):
@@ -67,7 +66,7 @@ async def test_the_last_use_is_written_at_most_once_a_minute(ledger: SqlLedger) 
 
 @story
 async def test_with_a_token_its_sessions_end(ledger: SqlLedger) -> None:
-    tokens = BookTokens(ledger)
+    tokens = Tokens(ledger)
     await tokens.add(OPS, "ab" * 32)
     row = "INSERT INTO session VALUES (:digest, :token, 1, 1, 2, 'a browser')"
     for token in ("ops", "operator"):
@@ -83,18 +82,18 @@ async def test_with_a_token_its_sessions_end(ledger: SqlLedger) -> None:
 @story
 async def test_a_backup_brings_no_revoked_token_back(tmp_path: Path) -> None:
     ledger = await SqliteLedger.open(tmp_path / "data", now=NOW)
-    await BookTokens(ledger).add(OPS, "ab" * 32)
-    await BookTokens(ledger).add(Token("gone", OPS.scopes, NOW), "cd" * 32)
-    assert await BookSessions(ledger).begin("ef" * 32, token="ops", agent="", now=NOW)
+    await Tokens(ledger).add(OPS, "ab" * 32)
+    await Tokens(ledger).add(Token("gone", OPS.scopes, NOW), "cd" * 32)
+    assert await Sessions(ledger).begin("ef" * 32, token="ops", agent="", now=NOW)
     await ledger.backup(tmp_path / "backup.db")
-    await BookTokens(ledger).revoke("gone", now=NOW)
+    await Tokens(ledger).revoke("gone", now=NOW)
     await ledger.close()
 
     async def restored() -> tuple[list[str], int]:
         await restore(tmp_path / "data", tmp_path / "backup.db", now=NOW + MINUTE)
         again = await SqliteLedger.open(tmp_path / "data", now=NOW + MINUTE)
-        names = [each.name for each in await BookTokens(again).all()]
-        sessions = await BookSessions(again).all(now=NOW + MINUTE)
+        names = [each.name for each in await Tokens(again).all()]
+        sessions = await Sessions(again).all(now=NOW + MINUTE)
         await again.close()
         return names, len(sessions)
 

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import one_run
-from horae.core.access import Token
+from horae.core.access import Token, Tokens
 from horae.core.decide import decide
 from horae.core.lease import NodeDescription, QueueJob
 from horae.core.ports import (
+    ANYBODY,
     EntryStep,
     LedgerBusyError,
     LedgerDamagedError,
@@ -35,9 +36,8 @@ from horae.core.scope import Scope
 from horae.core.source import Scan
 from horae.sources.triggers.store import TriggerStore
 from horae.store import moving, pg_schema, pg_wire, postgres
-from horae.store.access import BookTokens
 from horae.store.leases import LeaseOverError
-from horae.store.ledger import ANYBODY, NodeJoin
+from horae.store.ledger import NodeJoin
 from horae.store.pg_wire import heard
 from horae.store.postgres import PostgresLedger
 from horae.store.sql import migrations, named
@@ -1164,7 +1164,7 @@ async def lived(directory: Path) -> None:
     for name in ("one", "two", "three"):
         assert await add_trigger(ledger, name, name=name, spec=spec, now=NINE, term=1)
     assert await TriggerStore(ledger).remove("two", now=NINE)
-    assert await BookTokens(ledger).add(Token("ops", (Scope.READ,), NINE), "ab" * 32)
+    assert await Tokens(ledger).add(Token("ops", (Scope.READ,), NINE), "ab" * 32)
     session = "INSERT INTO session VALUES ('cd', 'ops', 1, 1, 2, 'a browser')"
     await ledger.write(1, lambda book: book.execute(session))
     await ledger.close()

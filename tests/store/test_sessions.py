@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.core.access import MOST_SESSIONS, SESSION_BEGUN, SESSION_ENDED, SESSION_LASTS, Token
+from horae.core.access import (
+    MOST_SESSIONS,
+    SESSION_BEGUN,
+    SESSION_ENDED,
+    SESSION_LASTS,
+    Sessions,
+    Token,
+    Tokens,
+)
 from horae.core.scope import Scope
-from horae.store.access import BookSessions, BookTokens
 from store.ledger_suite import MINUTE, NOW, SECOND, story
 from store.server import opening
 
@@ -31,7 +38,7 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlLedger
 
 @story
 async def test_a_session_is_found_while_it_and_its_token_last(ledger: SqlLedger) -> None:
-    tokens, sessions = BookTokens(ledger), BookSessions(ledger)
+    tokens, sessions = Tokens(ledger), Sessions(ledger)
     assert not await sessions.begin("ab" * 32, token="ops", agent="", now=NOW), "no such token"
     assert await tokens.add(Token("ops", READS, NOW), "00" * 32)
     assert await sessions.begin("ab" * 32, token="ops", agent="Firefox" * 99, now=NOW)
@@ -55,7 +62,7 @@ async def test_a_session_is_found_while_it_and_its_token_last(ledger: SqlLedger)
 
 @story
 async def test_one_session_is_ended_or_all_are_and_it_is_told(ledger: SqlLedger) -> None:
-    sessions = BookSessions(ledger)
+    sessions = Sessions(ledger)
     for digest in ("ab" * 32, "cd" * 32, "ef" * 32):
         assert await sessions.begin(digest, token="operator", agent="", now=NOW)
     assert await sessions.end("ab", now=NOW) == [], "an id is whole"
@@ -70,7 +77,7 @@ async def test_one_session_is_ended_or_all_are_and_it_is_told(ledger: SqlLedger)
 
 @story
 async def test_of_very_many_sessions_the_one_not_used_for_longest_ends(ledger: SqlLedger) -> None:
-    sessions = BookSessions(ledger)
+    sessions = Sessions(ledger)
     for n in range(MOST_SESSIONS + 1):
         await sessions.begin(f"{n:064}", token="operator", agent="", now=NOW + n * SECOND)
     left = [each.created_at for each in await sessions.all(now=NOW)]

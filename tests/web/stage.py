@@ -17,6 +17,7 @@ from starlette.applications import Starlette
 
 from horae.app import Runners
 from horae.context import block_agents
+from horae.core.access import Sessions, Tokens
 from horae.core.actor import local_actor
 from horae.core.clock import SystemClock
 from horae.core.engine import Engine
@@ -39,7 +40,6 @@ from horae.sources.triggers.source import TriggerSource
 from horae.sources.triggers.store import TriggerStore
 from horae.sources.workflows.routes import WorkflowRequests
 from horae.sources.workflows.runner import WorkflowRunner
-from horae.store.access import BookSessions, BookTokens
 from horae.store.sqlite import SqliteLedger
 from horae.web import SOCKET
 from horae.web.api import asgi_app, operation_of
@@ -111,7 +111,7 @@ class NearSync(httpx.HTTPTransport):
 async def keyed(folder: Path, *, clock: Clock, **parts: Any) -> AsyncIterator[Keys]:
     """Give the keys of a directory, with the tokens and sessions of an empty ledger."""
     ledger = await SqliteLedger.in_memory()
-    tokens, sessions = BookTokens(ledger), BookSessions(ledger)
+    tokens, sessions = Tokens(ledger), Sessions(ledger)
     yield Keys(folder, clock=clock, tokens=tokens, sessions=sessions, **parts)
     await ledger.close()
 
@@ -273,7 +273,7 @@ async def engine(
             log_of=lambda run: place.directory_of(run) / LOG_NAME,
             clock=clock,
             ledger=ledger,
-            keys=keys(data, tokens=BookTokens(ledger), sessions=BookSessions(ledger)),
+            keys=keys(data, tokens=Tokens(ledger), sessions=Sessions(ledger)),
             triggers=Triggers(
                 store=store,
                 ledger=ledger,

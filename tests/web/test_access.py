@@ -17,12 +17,12 @@ from starlette.routing import Route
 
 from core.world import story
 from horae.client import Client
+from horae.core.access import Tokens
 from horae.core.actor import current_actor
 from horae.core.clock import SystemClock
 from horae.core.ports import LedgerBusyError
 from horae.core.scope import Scope, allows, scope_words
 from horae.errors import HoraeError
-from horae.store.access import BookTokens
 from horae.store.sqlite import SqliteLedger
 from horae.web import guard
 from horae.web.api import OPERATIONS, asgi_app, operation_of
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope as Incoming, Send
 
-    from horae.core.access import Tokens
     from web.stage import Here
 
 
@@ -68,10 +67,10 @@ async def asking(keys: Keys) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @asynccontextmanager
-async def tokens_of(folder: Path) -> AsyncIterator[tuple[BookTokens, Keys]]:
+async def tokens_of(folder: Path) -> AsyncIterator[tuple[Tokens, Keys]]:
     """Give the tokens of an empty ledger, and keys that know them."""
     ledger = await SqliteLedger.in_memory()
-    tokens = BookTokens(ledger)
+    tokens = Tokens(ledger)
     yield tokens, Keys(folder, clock=SystemClock(), tokens=tokens)
     await ledger.close()
 

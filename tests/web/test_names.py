@@ -9,8 +9,8 @@ import httpx
 
 from core.world import story
 from horae.config import load
+from horae.core.access import Sessions, Tokens
 from horae.core.clock import SystemClock
-from horae.store.access import BookSessions, BookTokens
 from horae.store.sqlite import SqliteLedger
 from horae.web.api import OPERATIONS
 from horae.web.app import keys_of
@@ -117,7 +117,7 @@ async def test_the_page_is_where_a_browser_finds_it(tmp_path: Path) -> None:
 
     def page(at: str, url: str | None = None) -> tuple[str, Names]:
         config = load(tmp_path, environ={}, flags={} if url is None else {"server.url": url})
-        access = {"tokens": BookTokens(ledger), "sessions": BookSessions(ledger)}
+        access = {"tokens": Tokens(ledger), "sessions": Sessions(ledger)}
         keys = keys_of(config, tmp_path, clock=SystemClock(), **access)
         keys.url = at
         return keys.page.replace(keys.names.page, "PAGE"), keys.names

@@ -25,7 +25,7 @@ from horae.client import AsyncClient, Client, EngineUnreachableError, LeaderClie
 from horae.config import Config, SettingError, load
 from horae.core import clock, command
 from horae.core.actor import acting, own_actor, own_run, user_name
-from horae.core.ports import LedgerDamagedError, LedgerError, LedgerNewerError, Listed
+from horae.core.ports import ANYBODY, LedgerDamagedError, LedgerError, LedgerNewerError, Listed
 from horae.core.service import Service
 from horae.core.text import is_number
 from horae.core.views import EngineFacts
@@ -33,7 +33,7 @@ from horae.errors import Exit, HoraeError, ScheduleError
 from horae.files.read import StrPath
 from horae.sources.crew.tick import agent_state
 from horae.store import database, sql
-from horae.store.ledger import ANYBODY, SqlLedger
+from horae.store.ledger import SqlLedger
 from horae.store.lock import (
     DataLockedError,
     LockHolder,

@@ -17,8 +17,8 @@ from horae.cli.options import answer_options, option, place_options
 from horae.cli.output import Output, echo, print_answer, print_rows, print_table
 from horae.client import Client, EngineUnreachableError
 from horae.core import access, scope
+from horae.core.access import Sessions, Tokens
 from horae.errors import HoraeError
-from horae.store.access import BookSessions, BookTokens
 from horae.store.ledger import SqlLedger
 from horae.web import keys
 
@@ -56,7 +56,7 @@ def add(name: str, *, scopes: Sequence[str], place: Place, output: Output) -> No
     now = CommandClock().now()
 
     async def alone(ledger: SqlLedger) -> access.NewToken:
-        return await keys.add_token(BookTokens(ledger), name, wanted, now=now)
+        return await keys.add_token(Tokens(ledger), name, wanted, now=now)
 
     words = ",".join(scope.scope_words(wanted))
     made = _write(place, lambda client: client.add_token(name, scopes=words), alone)
@@ -73,7 +73,7 @@ def list_(*, place: Place, output: Output) -> None:
     if place.server is not None:
         found = place.server.tokens().tokens
     else:
-        found = ask(place, lambda ledger: keys.all_tokens(place.directory, BookTokens(ledger)))
+        found = ask(place, lambda ledger: keys.all_tokens(place.directory, Tokens(ledger)))
     cells = []
     for each in found:
         unused = "not recorded" if each.name == scope.OPERATOR else "never"
@@ -94,7 +94,7 @@ def revoke(name: str, *, place: Place, output: Output) -> None:
     """
 
     async def alone(ledger: SqlLedger) -> access.RevokedToken:
-        await keys.revoke_token(BookTokens(ledger), name, now=CommandClock().now())
+        await keys.revoke_token(Tokens(ledger), name, now=CommandClock().now())
         return access.RevokedToken(name)
 
     done = _write(place, lambda client: client.revoke_token(name), alone)
@@ -112,7 +112,7 @@ def sessions(*, place: Place, output: Output) -> None:
     if place.server is not None:
         found = place.server.sessions().sessions
     else:
-        found = ask(place, lambda ledger: BookSessions(ledger).all(now=CommandClock().now()))
+        found = ask(place, lambda ledger: Sessions(ledger).all(now=CommandClock().now()))
     cells = []
     for each in found:
         times = map(_seconds, (each.created_at, each.used_at, each.expires_at))
@@ -216,7 +216,7 @@ def _write(
 
 def _end(place: Place, session: str) -> access.EndedSessions:
     async def alone(ledger: SqlLedger) -> access.EndedSessions:
-        ended = await access.end_sessions(BookSessions(ledger), session, now=CommandClock().now())
+        ended = await access.end_sessions(Sessions(ledger), session, now=CommandClock().now())
         return access.EndedSessions([each.id for each in ended])
 
     return _write(place, lambda client: client.end_session(session), alone)

@@ -19,13 +19,14 @@ from horae.config import secrets_of
 from horae.context import Context, find_agents
 from horae.core.agent import Agent, AgentNotFoundError
 from horae.core.entry import KEEPER
+from horae.core.ports import ANYBODY
 from horae.errors import HoraeError
 from horae.sources.triggers.apply import apply_files
 from horae.sources.triggers.rules import parse_tools
 from horae.sources.triggers.runner import agent_of
 from horae.sources.triggers.service import TriggerConflictError, Triggers
 from horae.sources.triggers.source import unread_hint
-from horae.store.ledger import ANYBODY, SqlLedger
+from horae.store.ledger import SqlLedger
 
 if TYPE_CHECKING:
     from horae.core.command import Unready

@@ -7,16 +7,19 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from horae.core.scope import OPERATOR, Scope
+from horae.core.ports import ANYBODY, moment, plain
+from horae.core.scope import OPERATOR, Scope, in_order, parse_scopes, scope_words
 from horae.core.views import Shape, Time
 from horae.errors import Exit, HoraeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from horae.core.ports import LedgerRow, LedgerTransaction, SourceLedger
 
 TOUCHED: Final = timedelta(minutes=1)  # a token's last use is written at most so often
 ADDED: Final = "token_added"
@@ -26,6 +29,7 @@ SESSION_RENEWED: Final = timedelta(minutes=1)  # a use is written at most so oft
 ALL_SESSIONS: Final = "all"  # in place of an id
 MOST_SESSIONS: Final = 100  # at the same time; the ones not used for longest end
 SESSION_BEGUN: Final = "session_begun"
+_LONGEST_AGENT: Final = 200  # characters of what a browser calls itself
 SESSION_ENDED: Final = "session_ended"  # the event after which nothing is open in a session
 
 
@@ -75,12 +79,45 @@ class LoginLink(Shape, frozen=True):
     url: str
 
 
-class Tokens(Protocol):
-    async def add(self, token: Token, digest: str) -> bool: ...
-    async def all(self) -> list[Token]: ...
-    async def find(self, digest: str) -> Token | None: ...
-    async def revoke(self, name: str, *, now: datetime) -> bool: ...
-    async def touch(self, name: str, *, now: datetime) -> None: ...
+class Tokens:
+    """The named tokens, in a table of the ledger."""
+
+    def __init__(self, ledger: SourceLedger) -> None:
+        self._ledger = ledger
+
+    async def add(self, token: Token, digest: str) -> bool:
+        now, scopes = token.created_at, " ".join(scope_words(token.scopes))
+
+        def put(tx: LedgerTransaction) -> bool:
+            values = {"name": token.name, "digest": digest, "scopes": scopes, "now": now}
+            if not tx.change("access.add_token", **values):
+                return False
+            tx.tell(ADDED, now=now, facts={"token": token.name, "scopes": scopes})
+            return True
+
+        return await self._ledger.write(ANYBODY, put)
+
+    async def all(self) -> list[Token]:
+        return await self._ledger.read(lambda tx: tx.every(_token, "access.tokens"))
+
+    async def find(self, digest: str) -> Token | None:
+        return await self._ledger.read(lambda tx: tx.one(_token, "access.token", digest=digest))
+
+    async def revoke(self, name: str, *, now: datetime) -> bool:
+        """Forget a token and the sessions that it began; False: there is none of that name."""
+
+        def drop(tx: LedgerTransaction) -> bool:
+            if not tx.change("access.revoke_token", name=plain(name)):
+                return False
+            tx.change("access.end_sessions", name=plain(name))
+            tx.tell(REVOKED, now=now, facts={"token": name})
+            return True
+
+        return await self._ledger.write(ANYBODY, drop)
+
+    async def touch(self, name: str, *, now: datetime) -> None:
+        values = {"name": name, "now": now, "before": now - TOUCHED}
+        await self._ledger.write(ANYBODY, lambda tx: tx.change("access.touch_token", **values))
 
 
 class NoSessionError(HoraeError, code="session_not_found", exit_code=Exit.NOT_FOUND):
@@ -109,12 +146,59 @@ class EndedSessions(Shape, frozen=True):
     ended: list[str]
 
 
-class Sessions(Protocol):
-    async def begin(self, digest: str, *, token: str, agent: str, now: datetime) -> bool: ...
-    async def find(self, digest: str, *, now: datetime) -> Session | None: ...
-    async def renew(self, digest: str, *, now: datetime) -> None: ...
-    async def all(self, *, now: datetime) -> list[Session]: ...
-    async def end(self, session: str | None, *, now: datetime) -> list[Session]: ...
+class Sessions:
+    """The sessions, in a table of the ledger."""
+
+    def __init__(self, ledger: SourceLedger) -> None:
+        self._ledger = ledger
+
+    async def begin(self, digest: str, *, token: str, agent: str, now: datetime) -> bool:
+        values = {
+            "digest": digest,
+            "token": token,
+            "now": now,
+            "until": now + SESSION_LASTS,
+            "agent": plain(agent[:_LONGEST_AGENT]),
+        }
+
+        def put(tx: LedgerTransaction) -> bool:
+            tx.change("session.make_room", now=now, most=MOST_SESSIONS - 1)
+            if not tx.change("session.begin", **values):
+                return False
+            facts = {"session": _id(digest), "token": token}
+            tx.tell(SESSION_BEGUN, now=now, facts=facts)
+            return True
+
+        return await self._ledger.write(ANYBODY, put)
+
+    async def find(self, digest: str, *, now: datetime) -> Session | None:
+        """Return the session that has a digest, if it still lasts and its token does, too."""
+        return await self._ledger.read(
+            lambda tx: tx.one(_session, "session.one", digest=digest, now=now)
+        )
+
+    async def renew(self, digest: str, *, now: datetime) -> None:
+        times = {"before": now - SESSION_RENEWED, "until": now + SESSION_LASTS}
+        await self._ledger.write(
+            ANYBODY, lambda tx: tx.change("session.renew", digest=digest, now=now, **times)
+        )
+
+    async def all(self, *, now: datetime) -> list[Session]:
+        return await self._ledger.read(lambda tx: tx.every(_session, "session.all", now=now))
+
+    async def end(self, session: str | None, *, now: datetime) -> list[Session]:
+        """End the session of an id, or all of them; return those that are ended."""
+
+        def drop(tx: LedgerTransaction) -> list[Session]:
+            found = tx.every(_session, "session.all", now=now)
+            ended = [each for each in found if session in {None, each.id}]
+            for each in ended:
+                tx.change("session.end", id=each.id)
+                facts = {"session": each.id, "token": each.token}
+                tx.tell(SESSION_ENDED, now=now, facts=facts)
+            return ended
+
+        return await self._ledger.write(ANYBODY, drop)
 
 
 async def end_sessions(sessions: Sessions, which: str, *, now: datetime) -> list[Session]:
@@ -165,3 +249,25 @@ class RunTokens:
 
 def _token_digest(token: str) -> str:
     return sha256(token.encode(errors="replace")).hexdigest()
+
+
+def _token(row: LedgerRow) -> Token:
+    scopes = in_order(parse_scopes(row["scopes"].split()))
+    return Token(row["name"], scopes, moment(int(row["created_at"])), moment(row["used_at"]))
+
+
+def _id(digest: str) -> str:
+    return digest[:12]
+
+
+def _session(row: LedgerRow) -> Session:
+    is_operator = row["token"] == OPERATOR
+    return Session(
+        _id(row["digest"]),
+        row["token"],
+        (Scope.ADMIN,) if is_operator else in_order(parse_scopes(row["scopes"].split())),
+        moment(int(row["created_at"])),
+        moment(int(row["used_at"])),
+        moment(int(row["expires_at"])),
+        row["agent"],
+    )

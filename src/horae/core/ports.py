@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PATIENCE: Final = timedelta(seconds=2)  # how long an entry may be missing before it is gone
+ANYBODY: Final = 0  # the term of what a person asks for, whoever decides
 FRESH_LEDGER: Final = "fresh_ledger"  # the first event of one that was begun in place of a lost one
 
 

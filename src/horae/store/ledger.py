@@ -32,6 +32,7 @@ from horae.core.actor import ENGINE, current_actor
 from horae.core.decide import LOOKED_BACK, counts_from_end, occasions
 from horae.core.entry import AfterRule, CadenceRule, CronRule, Entry, key_time
 from horae.core.ports import (
+    ANYBODY,
     FRESH_LEDGER,
     PATIENCE as MISSING,
     EntryCounts,
@@ -92,7 +93,6 @@ T = TypeVar("T")
 P = ParamSpec("P")
 _Answer: TypeAlias = "Coroutine[Any, Any, T]"
 
-ANYBODY: Final = 0  # the term of what a person asks for, whoever decides
 _LONG: Final = 1000  # a scan of more entries is committed alone
 _TOGETHER: Final = 250  # rows in one statement
 _ALIKE: Final = 32  # rows from which one statement costs less than one for each

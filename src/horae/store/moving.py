@@ -14,15 +14,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from horae.core.entry import key_time
-from horae.core.ports import LedgerError
+from horae.core.ports import ANYBODY, LedgerError
 from horae.core.receipt import Reason, ReasonCode
 from horae.store import arming, database
-from horae.store.access import restore_access
-from horae.store.ledger import ANYBODY
 from horae.store.lock import LockUse
 from horae.store.numbers import GAP
 from horae.store.sql import theme
-from horae.store.sqlite import SqliteLedger
+from horae.store.sqlite import SqliteLedger, restore_access
 
 if TYPE_CHECKING:
     import sqlite3

@@ -7,6 +7,7 @@ same connection, used in the caller's thread, for simulations.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import sqlite3
@@ -25,7 +26,6 @@ from horae.core.ports import (
 )
 from horae.core.receipt import Reason, ReasonCode
 from horae.store import arming, database, numbers
-from horae.store.access import digests_in, restore_access
 from horae.store.database import PATIENCE
 from horae.store.ledger import CallQueue, SqlLedger, Transaction
 from horae.store.lock import Lock, LockUse
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _TERM: Final = theme("term")["current"]
+_RESTORING: Final = theme("restore")
 _NIGHTLY: Final = re.compile(r"ledger-[0-9]{4}-[0-9]{2}-[0-9]{2}\.db")
 
 
@@ -272,7 +273,7 @@ async def restore(directory: Path, backup: Path, *, now: datetime, command: str 
 def _restore(directory: Path, backup: Path, now: datetime, command: str) -> Path:
     """Check the backup, close its past in a draft, and only then touch the ledger."""
     database.verify(backup)
-    digests = digests_in(directory / database.DATABASE)
+    digests = _digests_in(directory / database.DATABASE)
 
     def write(tx: Transaction) -> None:
         restore_access(tx, digests)
@@ -330,3 +331,17 @@ def _locked(
     database.prepare(directory)
     with database.sqlite_errors(str(directory)):
         return Lock.acquire(directory, now=now, use=use, command=command)
+
+
+def _digests_in(path: Path) -> list[str] | None:
+    """Return the digests of the tokens of a ledger; None: it cannot be read."""
+    with suppress(sqlite3.Error), database.looking_into(path) as connection:  # the caller gets None
+        return [str(row[0]) for row in connection.execute(_RESTORING["digests"])]
+    return None
+
+
+def restore_access(tx: Transaction, digests: list[str] | None) -> None:
+    """Let no session of a restored ledger go on, and no token that is not among these digests."""
+    tx.change("access.end_all_sessions")
+    if digests is not None:
+        tx.execute(_RESTORING["keep_tokens"], {"digests": json.dumps(digests)})
