@@ -15,7 +15,7 @@ from horae.extras.exporters.units import (
 )
 from horae.extras.importers.crontab import foreign_rule, read_crontab
 from horae.extras.importers.job import clone_of, import_job, meanings, prove
-from horae.extras.importers.rule import UnfitError, spelt
+from horae.extras.importers.rule import UnfitError
 from horae.org.document import read
 from horae.sources.plans.arming import entries
 
@@ -123,11 +123,6 @@ def test_a_headline_that_a_plan_has_is_known_again() -> None:
     assert twin is not None
     assert twin.title == "Another title"
     assert clone_of(text, meanings(read(text.replace("0 9 * * 1", "0 9 * * 2")))) is None
-
-
-def test_numbers_are_spelt_as_a_person_would() -> None:
-    shown = [spelt(frozenset(each), 0, 59) for each in (range(60), range(0, 60, 15), {1, 2, 3, 9})]
-    assert shown == ["*", "*/15", "1-3,9"]
 
 
 def test_a_unit_keeps_the_plan_in_reach_and_nothing_else() -> None:

@@ -9,7 +9,8 @@ from random import Random
 import pytest
 
 from extras import walk
-from horae.extras.importers.rule import Fold, ForeignRule, Gap, cron_of, spelt
+from horae.extras.importers.rule import Fold, ForeignRule, Gap, cron_of
+from horae.timing.cron_fields import field_text
 
 ZONES = (
     "UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Cairo",
@@ -35,7 +36,7 @@ def test_a_rule_has_the_times_that_a_walk_along_the_clock_finds(
 
         start = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=roll.randint(0, 9000))
         end = start + timedelta(days=roll.choice((3, 40, 400)))
-        fields = spelt(days, 1, 31), "*"
+        fields = field_text(days, 1, 31), "*"
         cron = cron_of((seconds, minutes, hours), fields, frozenset(range(1, 13)), None)
         ours = ForeignRule(cron, gap, fold).times(zone_name, start, end)
         slow = walk.Walk(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.errors import ScheduleError
@@ -362,8 +363,8 @@ def _unknown(field: CronField, item: str, text: str) -> str:
 def field_text(values: Iterable[int], low: int, high: int, names: Sequence[str] = ()) -> str:
     """Return values as the text of a field that goes from *low* to *high*.
 
-    >>> field_text({9, 10, 11}, 0, 23), field_text(range(0, 60, 15), 0, 59)
-    ('9-11', '*/15')
+    >>> field_text({1, 2, 3, 9}, 0, 23), field_text(range(0, 60, 15), 0, 59)
+    ('1-3,9', '*/15')
     """
     found = sorted(values)
     texts = [names[each - low][:3].upper() if names else str(each) for each in found]
@@ -374,7 +375,9 @@ def field_text(values: Iterable[int], low: int, high: int, names: Sequence[str] 
             return "*" if step == 1 else f"*/{step}"
         if len(found) > (2 if step == 1 else 3):
             return f"{texts[0]}-{texts[-1]}" + ("" if step == 1 else f"/{step}")
-    return ",".join(texts)
+    rows = groupby(enumerate(found), key=lambda pair: pair[1] - pair[0])
+    runs = [[texts[place] for place, _ in row] for _, row in rows]
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(run) for run in runs)
 
 
 def clock_fields(minutes: Iterable[int]) -> list[tuple[str, str]]:

@@ -20,6 +20,7 @@ from horae.errors import ScheduleError
 from horae.extras.importers import rule as foreign
 from horae.extras.importers.job import ForeignJob, Reading, shortened
 from horae.extras.importers.rule import FAR, Dialect, Fold, ForeignRule, Gap, UnfitError, numbers
+from horae.timing.cron_fields import field_text
 from horae.timing.duration import format_duration
 from horae.timing.zone import instant, zone
 
@@ -355,10 +356,10 @@ def _days(text: str, weekdays: frozenset[int]) -> tuple[str, str]:
 def _counted(first: datetime, total: int) -> tuple[str, str]:
     second, minute = first.second, first.minute
     if total < 60 and 60 % total == 0:
-        return f"{foreign.spelt(frozenset(range(second % total, 60, total)), 0, 59)} * * * * *", ""
+        return f"{field_text(range(second % total, 60, total), 0, 59)} * * * * *", ""
     minutes, rest = divmod(total, 60)
     if not rest and minutes < 60 and 60 % minutes == 0:
-        text = f"{foreign.spelt(frozenset(range(minute % minutes, 60, minutes)), 0, 59)} * * * *"
+        text = f"{field_text(range(minute % minutes, 60, minutes), 0, 59)} * * * *"
         return (f"{second} {text}" if second else text), ""
     hours, rest = divmod(total, 3600)
     if rest or second or first.microsecond:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from heapq import heappop, heappush
-from itertools import groupby, islice, pairwise
+from itertools import islice
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from horae.timing import cron_fields
 from horae.timing.cron import Cron
+from horae.timing.cron_fields import field_text
 from horae.timing.zone import changes
 
 _NUMBER: Final = re.compile(r"[0-9]{1,6}", re.ASCII)
@@ -172,26 +173,6 @@ def _number(text: str, item: str, dialect: Dialect) -> int:
     return int(text)
 
 
-def spelt(values: frozenset[int], low: int, high: int) -> str:
-    """Return a cron field that names these numbers and no others.
-
-    >>> spelt(frozenset({0, 15, 30, 45}), 0, 59), spelt(frozenset({1, 2, 3, 9}), 0, 23)
-    ('*/15', '1-3,9')
-    """
-    ordered = sorted(values)
-    steps = {b - a for a, b in pairwise(ordered)}
-    if len(ordered) == high - low + 1:
-        return "*"
-    if len(ordered) > 2 and len(steps) == 1 and (step := steps.pop()) > 1:
-        if ordered[0] == low and ordered[-1] + step > high:
-            return f"*/{step}"
-        return f"{ordered[0]}-{ordered[-1]}/{step}"
-    rows = groupby(enumerate(ordered), key=lambda pair: pair[1] - pair[0])
-    runs = [[number for _, number in row] for _, row in rows]
-    texts = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs]
-    return ",".join(texts)
-
-
 def cron_of(
     times: Sequence[frozenset[int]],
     days: tuple[str, str],
@@ -204,11 +185,11 @@ def cron_of(
     '30 9 L 12 *'
     """
     second, minute, hour = (
-        spelt(each, 0, high) for each, high in zip(times, (59, 59, 23), strict=True)
+        field_text(each, 0, high) for each, high in zip(times, (59, 59, 23), strict=True)
     )
-    fields = [minute, hour, days[0], spelt(months, 1, 12), days[1]]
+    fields = [minute, hour, days[0], field_text(months, 1, 12), days[1]]
     if years is not None:
-        return " ".join([second, *fields, spelt(years, *YEARS)])
+        return " ".join([second, *fields, field_text(years, *YEARS)])
     return " ".join(fields if second == "0" else [second, *fields])
 
 
@@ -229,7 +210,7 @@ def day_fields(
     if is_any_weekday and from_end:
         return ",".join(f"L-{n - 1}" if n > 1 else "L" for n in sorted(days)), "*"
     if is_any_weekday:
-        return spelt(days, 1, 31), "*"
+        return field_text(days, 1, 31), "*"
     if days == _EVERY_DAY and not from_end:
         return "*", weekday_text(weekdays)
     ordered = sorted(weekdays)
