@@ -85,7 +85,7 @@ def wiring(plan: Plan) -> Iterator[tuple[int, SectionFinding]]:
             fix = "add a headline tagged :component: with a source block below it, or a :COMMAND:"
             yield world.at, warning(0, "workflow-empty", message, fix)
         for component in world.components:
-            for each in _component(component, world.producers, makers):
+            for each in component_findings(component, world.producers, makers):
                 yield component.at, each
         yield from _cycles(world)
     for index, headline in enumerate(plan.headlines):
@@ -95,7 +95,7 @@ def wiring(plan: Plan) -> Iterator[tuple[int, SectionFinding]]:
             yield index, warning(0, "component-outside", message, fix)
 
 
-def _component(
+def component_findings(
     component: Component, producers: Mapping[str, Component], makers: Mapping[str, str]
 ) -> Iterator[SectionFinding]:
     name, taken, puts = shown(component.name), component.takes, component.puts
@@ -115,6 +115,7 @@ def _component(
             yield error(at, "input-scope", message, fix)
         else:
             message = f"input {shown(taken)} is not the output of any component"
+            message += ", so the step gets the input of its workflow"
             yield error(at, "input-dangling", message, f"add :out {taken} to a component")
     if puts is not None and producers[puts].at != component.at:
         winner = shown(producers[puts].name)
@@ -125,26 +126,10 @@ def _component(
 
 def _cycles(world: World) -> Iterator[tuple[int, SectionFinding]]:
     """Yield each ring of components that wait for one another, at its first member."""
-    # A component has at most one producer: following them either ends or runs into one ring.
-    source = {sink.at: producer for producer, sink in world.edges}
-    by_place = {component.at: component for component in world.components}
-    seen: dict[int, int] = {}  # headline -> the walk that came by first
-    for component in world.components:
-        walk: list[int] = []
-        at = component.at
-        while at not in seen:
-            seen[at] = component.at
-            walk.append(at)
-            if at not in source:
-                break
-            at = source[at].at
-        else:
-            if seen[at] == component.at and at in walk:
-                ring = walk[walk.index(at) :]
-                first = ring.index(min(ring))
-                names = [by_place[each].name for each in ring[first:] + ring[: first + 1]]
-                fix = "remove one :in, or connect it to a component outside the cycle"
-                yield min(ring), error(0, "cycle", _waiting(names), fix)
+    for ring in world.rings:
+        names = [each.name for each in (ring[0], *reversed(ring))]
+        fix = "remove one :in, or connect it to a component outside the cycle"
+        yield ring[0].at, error(0, "cycle", _waiting(names), fix)
 
 
 def _waiting(names: Sequence[str]) -> str:

@@ -57,6 +57,26 @@ class World(NamedTuple):
         ]
 
     @property
+    def rings(self) -> list[list[Component]]:
+        """Components that wait for one another, in the order of their data, the first first."""
+        # A component has at most one producer: following them either ends or runs into one ring.
+        source = {sink.at: producer for producer, sink in self.edges}
+        seen: set[int] = set()
+        found = []
+        for component in self.components:
+            walk: list[Component] = []
+            while component.at not in seen:
+                seen.add(component.at)
+                walk.append(component)
+                component = source.get(component.at, component)  # noqa: PLW2901 - step by step
+            places = [each.at for each in walk]
+            if component.at in source and component.at in places:
+                ring = walk[places.index(component.at) :][::-1]
+                first = min(range(len(ring)), key=lambda place: ring[place].at)
+                found.append([*ring[first:], *ring[:first]])
+        return found
+
+    @property
     def exports(self) -> list[str]:
         producers = self.producers
         return sorted(producers.keys() - {component.takes for component in self.components})

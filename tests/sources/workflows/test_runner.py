@@ -343,6 +343,18 @@ async def test_a_block_that_does_not_compile_is_shown_with_its_line_in_the_plan(
 
 
 @story
+async def test_the_record_says_what_is_odd_in_the_wiring(tmp_path: Path) -> None:
+    wires = (("A", ":in raw :out x"), ("B", ":out x"))
+    text = flow(*(step(name, "sh", "true", args) for name, args in wires))
+    async with yard(tmp_path) as place:
+        record = await place.run(text)
+    assert record.notes == [
+        "A: input 'raw' is not the output of any component, so the step gets the input of its workflow",
+        "A: 'x' is also an output of 'B'; the later one is used",
+    ]
+
+
+@story
 async def test_what_can_never_run_is_refused_before_it_is_made(tmp_path: Path) -> None:
     plans = {
         flow(step("A", "sh", "", ":in b :out a"), step("B", "sh", "", ":in a :out b")): (

@@ -23,28 +23,11 @@ class Flow:
     followers: tuple[tuple[int, ...], ...]
 
     def downstream(self, number: int) -> list[int]:
-        """Return all that hang on a step, nearest first; it must not be in a loop."""
+        """Return all that hang on a step, nearest first; it must not be in a ring."""
         found = list(self.followers[number])
         for each in found:  # grows while it is walked
             found.extend(self.followers[each])
         return found
-
-    def loop(self) -> tuple[FlowStep, ...]:
-        """Return steps that wait for one another, in the order of the flow; none is good."""
-        met: dict[int, int] = {}  # step -> the walk on which it was met
-        for step in self.steps:
-            at: int | None = step.number
-            while at is not None and at not in met:
-                met[at] = step.number
-                at = self.steps[at].after
-            if at is not None and met[at] == step.number:
-                steps = [self.steps[at]]
-                while (after := steps[-1].after) is not None and after != at:
-                    steps.append(self.steps[after])
-                steps.reverse()
-                first = steps.index(min(steps, key=lambda step: step.number))
-                return (*steps[first:], *steps[:first])
-        return ()
 
     def waves(self) -> list[list[FlowStep]]:
         waves: list[list[FlowStep]] = []
@@ -89,24 +72,6 @@ def flow_of(world: World) -> Flow:
             name = f"{component.name} ({counts[component.name]})"
         steps[name] = FlowStep(number, name, component, after.get(component.at))
     return Flow(tuple(steps.values()), tuple(map(tuple, followers)))
-
-
-def oddities(world: World) -> list[str]:
-    """Return what in the wiring of a world may not be meant, in words."""
-    producers = world.producers
-    notes = []
-    for component in world.components:
-        if component.takes is not None and component.takes not in producers:
-            notes.append(
-                f"{component.name}: no component of this workflow outputs {component.takes!r},"
-                " so the workflow's own input is used"
-            )
-        if component.puts and producers[component.puts].at != component.at:
-            notes.append(
-                f"{component.name}: {component.puts!r} is also the output of"
-                f" {producers[component.puts].name}, which takes precedence"
-            )
-    return notes
 
 
 def has_own_clock(world: World) -> bool:

@@ -210,7 +210,7 @@ def summaries_of(text: str) -> list[dict[str, object]]:
 def summary(world: World) -> dict[str, object]:
     whole = {key: value for key, value in world_data(world).items() if key != "workflows"}
     flow = flow_of(world)
-    waves = [] if flow.loop() else [[step.name for step in wave] for wave in flow.waves()]
+    waves = [] if world.rings else [[step.name for step in wave] for wave in flow.waves()]
     return whole | {
         "workflow": world.name,
         "schedule": world.schedule,

@@ -38,6 +38,7 @@ from horae.core.receipt import (
 )
 from horae.core.text import size_text
 from horae.errors import HoraeError, ScheduleError
+from horae.org.check.wiring import component_findings
 from horae.org.document import read
 from horae.org.world import World, every, worlds
 from horae.process.cgroup import CgroupLimits
@@ -49,7 +50,7 @@ from horae.process.run_settings import RunSettings, facts_of, hidden_bytes, why_
 from horae.process.tree import started
 from horae.sources.workflows import record as records, steps as filters
 from horae.sources.workflows.build_cache import BuildCache, BuildError, ToolSettings, line_in
-from horae.sources.workflows.dataflow import Course, flow_of, has_own_clock, oddities
+from horae.sources.workflows.dataflow import Course, flow_of, has_own_clock
 from horae.sources.workflows.languages import AGENT, InstalledTool, filled, language_of, telling
 from horae.timing.duration import format_duration, parse_duration
 
@@ -720,12 +721,14 @@ def _staged(order: WorkflowOrder) -> tuple[records.Record, list[tuple[Flow, list
     def staged(world: World, depth: int) -> records.WorldRecord:
         if depth > DEEPEST:
             raise RunError(f"{order.file}: workflows are nested more than {DEEPEST} levels deep")
-        notes.extend(oddities(world))
-        flow = flow_of(world)
-        if loop := flow.loop():
-            names = " → ".join(step.name for step in (*loop, loop[0]))
-            where = f"{order.file}:{lines[loop[0].component.at]}"
+        for component in world.components:
+            found = component_findings(component, world.producers, {})
+            notes.extend(f"{component.name}: {each.message}" for each in found)
+        for ring in world.rings:
+            names = " → ".join(component.name for component in (*ring, ring[0]))
+            where = f"{order.file}:{lines[ring[0].at]}"
             raise RunError(f"{where}: these steps depend on each other: {names}; remove one :in")
+        flow = flow_of(world)
         tasks: dict[str, str | None] = dict.fromkeys(step.name for step in flow.steps)
         places = [lines[step.component.at] for step in flow.steps]
         made = zip(flow.steps, places, strict=True)
