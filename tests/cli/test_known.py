@@ -150,16 +150,6 @@ def test_a_simulated_run_takes_as_long_as_the_last_ones(kept: Call) -> None:
     assert "2026-04-02T07:10:00 run" in trace, "and ends ten minutes later"
 
 
-def test_a_long_simulation_says_how_far_it_is_where_there_is_no_terminal(
-    kept: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = ("simulate", "--from", NOON, "--days", "2")
-    assert "simulated" not in kept(*asked, "--table").err  # it is over in less than five seconds
-    monkeypatch.setattr("horae.cli.simulate._LINE_PACE", 0.0)
-    assert "horae: simulating, 1 of 2 days so far\n" in kept(*asked, "--table").err
-    assert "simulated" not in kept(*asked, "--json").err
-
-
 def test_a_new_plan_is_simulated_without_a_skip(call: Call) -> None:
     assert call("init", "garden").code == 0
     said = json.loads(call("simulate", "garden", "--days", "1", "--json").out)
