@@ -38,7 +38,7 @@ from horae.core.receipt import (
 )
 from horae.core.text import size_text
 from horae.errors import HoraeError, ScheduleError
-from horae.org.check.wiring import component_findings
+from horae.org.check import component_findings
 from horae.org.document import read
 from horae.org.world import World, every, worlds
 from horae.process.cgroup import CgroupLimits
