@@ -6,7 +6,9 @@ import asyncio
 import os
 import shutil
 import socket
+import sqlite3
 import subprocess
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -327,6 +329,30 @@ def test_a_doctor_says_what_an_upgrade_changes_and_changes_nothing(
     assert (grade, found) == ("ok", "no engine is running")
     assert (tmp_path / ".horae/ledger.db").read_bytes() == before
     assert not (tmp_path / ".horae/backups").exists()
+
+
+def test_a_doctor_names_entries_that_an_upgrade_reads_differently(
+    call: Call, tmp_path: Path
+) -> None:
+    plan = tmp_path / "plan.org"
+    headline = "* {0}\n:PROPERTIES:\n:SCHEDULE: 0 9 * * *\n:OVERLAP: queue\n:COMMAND: true\n:END:\n"
+    plan.write_text(headline.format("Nightly") + headline.format("Other"))
+    assert call("run", "Nightly", "--root", str(tmp_path)).code == 0
+    same = ("ok", "this version reads the plan files as the ledger has them", "")
+    assert rows(call, "entries", "--upgrade") == [same]
+    with closing(sqlite3.connect(tmp_path / ".horae/ledger.db")) as ledger, ledger:
+        # As a version would have read it that does not know the property.
+        change = (
+            'UPDATE entry SET spec = replace(spec, \'"overlap":"queue"\', \'"overlap":"skip"\')'
+        )
+        assert ledger.execute(f"{change} WHERE title = 'Nightly'").rowcount == 1
+    [(grade, found, _)] = rows(call, "entries", "--upgrade")
+    assert grade == "warn"
+    assert found.startswith("1 is read differently: Nightly (plan.org:1): ")
+    assert found.endswith(": catch-up latest, overlap skip → catch-up latest, overlap queue")
+    plan.write_text(plan.read_text().replace("* Nightly", "* Nightly edited"))
+    assert rows(call, "entries", "--upgrade") == [same]
+    assert not list((tmp_path / ".horae").glob("upgrade-*"))
 
 
 def test_an_upgrade_needs_room_for_a_backup() -> None:

@@ -231,7 +231,7 @@ def test_a_schema_that_cannot_be_upgraded_leaves_everything_as_it_is(home: Home)
     assert said.code == 6
     assert "its schema cannot be upgraded (no such table: absent)" in said.err
     assert schema(home) == version
-    assert not list(home.data.glob("ledger.db.new*"))
+    assert not list(home.data.glob("upgrade-*"))
     assert call(home, "status")["engine"]["pid"] == life.pid
     let_go(home, "one")
     assert statuses(home) == [("done", "completed")]

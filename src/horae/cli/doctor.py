@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
@@ -29,6 +30,8 @@ from horae.client import Client
 from horae.config import Config, OutdatedSetting, secrets_of, untrusted
 from horae.core import ports, secret, text, views
 from horae.core.clock import SystemClock, machine_zone
+from horae.core.entry import Entry, Unarmed
+from horae.core.explain import entry_policy_words
 from horae.errors import Exit, HoraeError
 from horae.files.git.repository import is_repository
 from horae.files.read import PlanFileError, find_plans, read_plan
@@ -36,8 +39,10 @@ from horae.org.document import read as read_text
 from horae.org.query import misread
 from horae.org.world import every, worlds
 from horae.process import cgroup, disk, processes
+from horae.sources.plans.source import OrgSource
 from horae.sources.workflows.languages import AGENT, LANGUAGES, language_of
 from horae.store import database, lock, sql
+from horae.store.ledger import Transaction
 from horae.timing.duration import format_duration
 from horae.web.serve import ListenError, listen_tcp
 
@@ -51,6 +56,7 @@ _SKEW: Final = timedelta(seconds=30)  # between two clocks that a time service k
 _GIT_REMEDY: Final = "install git 2.38 or newer"
 _BACK_UP: Final = "run `horae backup` while the ledger is intact"
 _PROGRAMS: Final = ("wb", "batty", "agent")  # beside `horae` itself
+_NAMED: Final = 3  # entries that an upgrade reads differently
 _OF_LEDGER: Final = ("ledger", "ledger clock", "backups")
 
 
@@ -139,7 +145,10 @@ def examine_upgrade(place: Place) -> Iterator[Check]:
         with database.sqlite_errors(str(place.path)), database.looking_into(place.path) as ledger:
             version = database.version_of(ledger)
         free = shutil.disk_usage(place.directory).free
-        yield check_upgrade(version, size=place.path.stat().st_size, free=free)
+        schema = check_upgrade(version, size=place.path.stat().st_size, free=free)
+        yield schema
+        if schema.grade is not Grade.FAIL and os.path.isdir(place.root):
+            yield _check_entries(place)
     yield _check_settings(place)
     yield _check_running(place)
 
@@ -156,6 +165,38 @@ def check_upgrade(version: int, *, size: int, free: int) -> Check:
         return _fail(name, f"{found}; {text.size_text(free)} are free", needs)
     kept = f"`horae up` or `horae restart` upgrades it; backup: {database.older_backup(version)}"
     return _warn(name, found, kept)
+
+
+def _check_entries(place: Place) -> Check:
+    """Compare the entries of the ledger with what this version reads in the same text."""
+    config = place.config
+    limits = {"limit": config.plan_max_bytes, "most": config.plan_max_files}
+    scan = asyncio.run(OrgSource(place.root, zone_name=place.zone.key, **limits).scan({}))
+    try:
+        with database.migrated_copy(place.directory) as copy:
+            known = {each.mark: each.item for each in Transaction(copy).entries()}
+    except sqlite3.Error as error:
+        return _fail("entries", f"the schema cannot be upgraded ({error})", "keep the old version")
+    changes = []
+    for mark, now, *_ in scan.entries:
+        was = known.get(mark)
+        if isinstance(was, Entry) and not (isinstance(now, Entry) and now.digest != was.digest):
+            pairs = zip(_meaning(was), _meaning(now), strict=False)
+            told = "; ".join(f"{one} → {two}" for one, two in pairs if one != two)
+            changes += [f"{now.title} ({now.origin}): {told}"] if told else []
+    if not changes:
+        return _ok("entries", "this version reads the plan files as the ledger has them")
+    many = f"{len(changes)} are read differently" if len(changes) > 1 else "1 is read differently"
+    more = [f"and {len(changes) - _NAMED} more"] if len(changes) > _NAMED else []
+    found = "; ".join([f"{many}: {changes[0]}", *changes[1:_NAMED], *more])
+    return _warn("entries", found, "CHANGELOG.md says what has changed")
+
+
+def _meaning(item: Entry | Unarmed) -> list[str]:
+    if isinstance(item, Unarmed):
+        return [f"not armed: {item.reason}"]
+    rule = text.rule_words(item.rule, zone_name=item.zone)
+    return [rule, item.zone, entry_policy_words(item)]
 
 
 def _check_running(place: Place) -> Check:

@@ -184,7 +184,7 @@ def _try_out(config: Config) -> int:
     if config.store is not None:
         import horae.node  # noqa: F401
     elif path.exists():
-        database.rehearse(config.data)
+        database.try_migrations(config.data)
     echo(handover.trial_answer())
     return Exit.OK
 

@@ -12,6 +12,7 @@ import sqlite3
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Final
 
@@ -42,6 +43,7 @@ MARK: Final = "HORAE"  # says that there was a ledger here, whatever became of i
 APPLICATION: Final = 0x486F7261  # "Hora"
 IN_USE: Final = f"{DATABASE}-open"  # there from the first write to the last; a kill leaves it
 SMALL: Final = 16 * 2**20  # bytes: a ledger up to this is read through at every start
+_TRIAL: Final = "upgrade-"  # what the name of a directory for a copy begins with
 _LET_BEFORE: Final = 1.0  # seconds
 _BESIDE: Final = ("-wal", "-shm", "-open")
 
@@ -270,7 +272,7 @@ def migrate(connection: sqlite3.Connection) -> None:
         connection.executescript(f"{BEGIN};\n{script}\n{marks} COMMIT;")
 
 
-def rehearse(directory: Path) -> None:
+def try_migrations(directory: Path) -> None:
     """Migrate a copy of a ledger, or raise an error: then the ledger itself is not to be."""
     path = directory / DATABASE
     with sqlite_errors(str(path)), looking_into(path) as ledger:
@@ -278,15 +280,21 @@ def rehearse(directory: Path) -> None:
         if version_of(ledger) == max(migrations()):
             return
     try:
-        with draft_of(path, directory):
+        with migrated_copy(directory):
             pass
     except sqlite3.Error as error:
         reason = f"its schema cannot be upgraded ({error})"
         raise LedgerError(str(path), reason, remedy="install the version before") from error
-    finally:
-        for suffix in ("", "-journal"):
-            with suppress(FileNotFoundError):  # a draft that was closed has no journal
-                os.remove(f"{directory / DRAFT}{suffix}")
+
+
+@contextmanager
+def migrated_copy(directory: Path) -> Iterator[sqlite3.Connection]:
+    """Give a copy of the ledger of a data directory with the schema of this version."""
+    with (
+        TemporaryDirectory(prefix=_TRIAL, dir=directory) as place,
+        draft_of(directory / DATABASE, Path(place)) as draft,
+    ):
+        yield draft
 
 
 @contextmanager
