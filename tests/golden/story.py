@@ -419,7 +419,8 @@ def _hide(value: Any, names: frozenset[str]) -> None:
             _hide(each, names)
     elif isinstance(value, dict):
         for name, each in value.items():
-            if name in names and isinstance(each, int | float):
+            is_disk = name == "disk" and (each is None or "free" in each)  # null: not yet measured
+            if is_disk or (name in names and isinstance(each, int | float)):
                 value[name] = f"<{name}>"
             else:
                 _hide(each, names)
