@@ -13,7 +13,7 @@ import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from horae.core.engine import Left
     from horae.core.launch import Launch
     from horae.core.ports import Clock, Ended, Held, Job, Process, Run, Runner, Unreleased
+    from horae.core.spending import Spending
     from horae.org.plan import Diagnostic
     from horae.process.handover import HandedProcesses
     from horae.store.ledger import SqlLedger
@@ -127,6 +128,7 @@ class Runners:
     by_work: Mapping[Work, tuple[Runner, AskObstacle | None]]
     tokens: RunTokens = field(default_factory=RunTokens)
     catch_up: Callable[[str], Awaitable[None]] | None = None
+    spending: Spending | None = None
 
     async def hold(self, job: Job) -> Held:
         runner, _ = self.by_work.get(job.filed.work, (None, None))
@@ -135,6 +137,8 @@ class Runners:
         if self.catch_up is not None and job.filed.commit:
             await self.catch_up(job.filed.commit)
         number = job.run.number
+        if self.spending is not None:
+            job = await self.spending.drawn(job)
         try:
             held = await runner.hold(job)
         except BaseException:
@@ -426,6 +430,7 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
         return Carried(**common | {"ledger": shared}, runner=runners, left=left, gate=gate)
 
     context.poke = poke
+    host = replace(host, place=replace(host.place, spending=context.spending))
     crew = _crew_of(context, host, lambda: busy_at(engine.gate))
     triggers = Triggers(**context.trigger_parts(secrets=host.place.secrets))
     store = context.trigger_store
@@ -445,6 +450,7 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
         launch=None if shared is None else leader_launch,
         home="" if shared is None else host.name,
         adopted=host.processes.adopted,
+        spending=host.place.spending,
     )
     service = Service(
         **common,
@@ -561,7 +567,7 @@ def _runners(
     }
     if crew.keeper is not None:
         found[Work.TICK] = crew.keeper, crew.keeper.obstacle
-    return Runners(found, host.place.tokens or RunTokens(), host.catch_up)
+    return Runners(found, host.place.tokens or RunTokens(), host.catch_up, host.place.spending)
 
 
 def _commits(context: Context) -> Commits:

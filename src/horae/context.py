@@ -21,11 +21,13 @@ from horae.core.agent import (
     agent_sections,
     parse_agent,
 )
+from horae.core.budget import ALL, BOARD, CREW
 from horae.core.clock import machine_zone
 from horae.core.command import Unready, call_in
 from horae.core.entry import KEEPER, Entry, Origin, Work
 from horae.core.ports import Clock, Listed, RunError, Trait
 from horae.core.prompt import read_order
+from horae.core.spending import Spending
 from horae.core.tool_policy import ToolPolicy, ToolPolicyError
 from horae.errors import Exit, HoraeError
 from horae.files.read import PlanFileError, PlanMissingError, find_plans, read_plan, short_name
@@ -87,6 +89,12 @@ class Context:
     @cached_property
     def zone_name(self) -> str:
         return self.config.zone or machine_zone().key
+
+    @property
+    def spending(self) -> Spending:
+        config = self.config
+        shared = {ALL: config.budget, CREW: config.crew_budget, BOARD: config.board_budget}
+        return Spending(self.ledger, self.clock, self.term, self.zone_name, shared)
 
     @cached_property
     def trigger_store(self) -> TriggerStore:
@@ -281,6 +289,7 @@ def crew_source(
         continuous=config.keeper_continuous,
         breather=config.keeper_breather,
         timeout=config.keeper_timeout,
+        zone_name=config.zone or machine_zone().key,
     )
     return CrewSource(definition.absolute(), rhythm, root=root, keeper=single, **parts)
 

@@ -9,7 +9,7 @@ Nothing here waits for real time: forty minutes pass as fast as their work is do
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -17,11 +17,12 @@ from horae.core.ports import Ended, Process
 from horae.core.receipt import Reason, ReasonCode, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from horae.core.ports import Job, Run, Unreleased
     from horae.core.receipt import Filed
+    from horae.core.spending import Spending
 
 # Beats of the event loop in which nobody begins to wait: all are at rest. The longest known way,
 # from the end of a run through the ledger to the next one, takes 9; each costs in every test.
@@ -88,6 +89,7 @@ class ManualClock:
 class Ending:
     outcome: Status = Status.DONE
     after: timedelta = timedelta(0)
+    facts: Mapping[str, object] = field(default_factory=dict)  # such as what it cost
 
 
 def at_once(_: Filed) -> Ending:
@@ -97,13 +99,20 @@ def at_once(_: Filed) -> Ending:
 class ScriptedRunner:
     """Makes runs that end as their script says; `started` tells which were let go, and when."""
 
-    def __init__(self, *, clock: ManualClock, script: Callable[[Filed], Ending] = at_once) -> None:
+    def __init__(
+        self,
+        *,
+        clock: ManualClock,
+        script: Callable[[Filed], Ending] = at_once,
+        spending: Spending | None = None,
+    ) -> None:
         self._clock = clock
         self._script = script
+        self._spending = spending
         self.started: list[tuple[datetime, Filed]] = []
 
     async def hold(self, job: Job) -> ScriptedRun:
-        return ScriptedRun(self, job)
+        return ScriptedRun(self, job if self._spending is None else await self._spending.drawn(job))
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None: ...
 
@@ -135,4 +144,4 @@ class ScriptedRun:
         ending = self._ending or Ending(Status.KILLED)
         if ending.after and not self._cancelled.is_set():
             await self._runner.pass_by(self._cancelled, ending.after)
-        return Ended(ending.outcome, Reason(ReasonCode.OTHER, "as scripted"))
+        return Ended(ending.outcome, Reason(ReasonCode.OTHER, "as scripted"), facts=ending.facts)

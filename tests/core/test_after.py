@@ -37,7 +37,7 @@ def test_all_may_be_said_or_left_out() -> None:
 
 @pytest.mark.parametrize("text", ["", "of backup", "rotten of backup", "failed and missed"])
 def test_an_after_that_names_no_occasion_says_which_there_are(text: str) -> None:
-    with pytest.raises(AfterError, match="failed, late, missed, stuck, recovered, broken"):
+    with pytest.raises(AfterError, match="failed, late, missed, stuck, recovered, broken, budget"):
         parse_after(text)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from horae.core.engine import Engine
 from horae.core.gate import Capacity
 from horae.core.source import Scan
+from horae.core.spending import Spending
 from horae.org.document import read
 from horae.sources.plans.arming import scan_plan
 from horae.store.sqlite import SqliteLedger
@@ -72,10 +73,16 @@ class World:
     """One engine after another on one ledger, in a time of our own."""
 
     def __init__(
-        self, ledger: SqliteLedger, *, now: datetime = NOW, script: Callable[[Filed], Ending]
+        self,
+        ledger: SqliteLedger,
+        *,
+        now: datetime = NOW,
+        script: Callable[[Filed], Ending],
+        shared: Mapping[str, str | None] | None = None,
     ) -> None:
         self.ledger = ledger
         self.clock = ManualClock(now)
+        self.spending = Spending(ledger, self.clock, shared=shared or {})
         self.source = Written()
         self.started: list[tuple[datetime, Filed]] = []
         self._script = script
@@ -84,7 +91,7 @@ class World:
 
     def new_engine(self, *, slots: int = 4, term: int = 1) -> Engine:
         """Return an engine that has not read anything yet."""
-        runner = ScriptedRunner(clock=self.clock, script=self._script)
+        runner = ScriptedRunner(clock=self.clock, script=self._script, spending=self.spending)
         runner.started = self.started
         return Engine(
             clock=self.clock,
@@ -93,6 +100,7 @@ class World:
             sources=[self.source],
             capacity=Capacity(slots=slots),
             term=term,
+            spending=self.spending,
         )
 
     async def up(self) -> None:
@@ -169,11 +177,14 @@ class World:
 
 @asynccontextmanager
 async def world(
-    *workflows: str, now: datetime = NOW, script: Callable[[Filed], Ending] = at_once
+    *workflows: str,
+    now: datetime = NOW,
+    script: Callable[[Filed], Ending] = at_once,
+    shared: Mapping[str, str | None] | None = None,
 ) -> AsyncIterator[World]:
     """Give a world in which these workflows are written, and an engine is up."""
     ledger = await SqliteLedger.in_memory()
-    made = World(ledger, now=now, script=script)
+    made = World(ledger, now=now, script=script, shared=shared)
     made.source.files["plan.org"] = "".join(workflows)
     await made.up()
     yield made

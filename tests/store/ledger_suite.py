@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 import one_run
 from horae.core.actor import acting
+from horae.core.budget import Usage, parse_budget
 from horae.core.decide import decide
 from horae.core.entry import (
     AfterRule,
@@ -2140,8 +2141,123 @@ class ReadingSuite:
         assert await everything() == before
 
 
+TWO_DAYS = timedelta(days=2)
+
+
+async def run_of(ledger: Ledger, entry: Entry, key: str, now: datetime) -> int:
+    """Return a run of an entry that is being started."""
+    [filed] = await ledger.add(entry.number, [asked(key, now)], now=now, term=1)
+    [job] = await ledger.start_many([filed], now=now, term=1)
+    assert job is not None
+    return job.run.number
+
+
+async def over(ledger: Ledger, run: int, now: datetime, **facts: object) -> None:
+    await ledger.running_many([(run, Process(1, 1))], now=now, term=1)
+    ended = Ended(Status.DONE, because("done"), facts=facts)
+    await ledger.end_many([RunEnd(run, ended)], now=now, term=1)
+
+
+class BudgetSuite:
+    """What runs spend: it is counted, and of two that want the last of a purse one gets it."""
+
+    @story
+    async def test_a_purse_counts_what_is_over_and_expects_the_median_of_what_goes_on(
+        self, ledger: Ledger
+    ) -> None:
+        entry, _ = await waiting(ledger)
+        purses = parse_budget("$1/day; 1000 tokens/day; 9 runs/day", "UTC", "all")
+        for number, cost in enumerate((0.1, 0.2, 0.3)):
+            run = await run_of(ledger, entry, f"manual:{number}", NOW)
+            assert all(each.has_room for each in await ledger.draw(run, purses, now=NOW, term=1))
+            await over(ledger, run, NOW, cost=cost, tokens=100)
+        run = await run_of(ledger, entry, "manual:live", NOW)
+        await ledger.draw(run, purses, now=NOW, term=1)
+        dollars, tokens, runs = await ledger.balances(purses, now=NOW, entry=entry.number)
+        assert (dollars.spent, dollars.live, dollars.own) == (600_000, 200_000, 200_000)
+        assert (tokens.spent, tokens.live, tokens.own) == (300, 100, 100)
+        assert (runs.spent, runs.live) == (3, 1)
+        # The next day nothing is spent, and what such runs cost is still known.
+        tomorrow = await ledger.balances(purses, now=NOW + TWO_DAYS, entry=entry.number)
+        assert [(each.spent, each.live, each.own) for each in tomorrow] == [
+            (0, 0, 200_000), (0, 0, 100), (0, 0, 1),
+        ]  # fmt: skip
+
+    @story
+    async def test_a_run_without_room_draws_on_nothing_and_its_request_is_held(
+        self, ledger: Ledger
+    ) -> None:
+        entry, _ = await waiting(ledger)
+        purses = parse_budget("1 runs/day", "UTC", "agent:wren")
+        first = await run_of(ledger, entry, "manual:1", NOW)
+        second = await run_of(ledger, entry, "manual:2", NOW)
+        [one] = await ledger.draw(first, purses, now=NOW, term=1)
+        [two] = await ledger.draw(second, purses, now=NOW, term=1)
+        assert (one.has_room, two.has_room) == (True, False)
+        assert await ledger.refuse(second, two, now=NOW, term=1)
+        page = await ledger.receipts(statuses=[Status.HELD])
+        [held] = page.receipts
+        assert held.receipt.start_at == purses[0].period(NOW)[1]
+        assert held.receipt.reason.code == ReasonCode.BUDGET
+        coming = await ledger.wake_at()
+        assert coming is not None
+        assert coming <= held.receipt.start_at
+        assert not await ledger.wake(now=NOW, term=1)
+        assert await ledger.wake(now=held.receipt.start_at, term=1) == [held.number]
+        assert await status(ledger, held) is Status.WAITING
+
+    @story
+    async def test_what_was_given_back_unused_spends_nothing(self, ledger: Ledger) -> None:
+        entry, _ = await waiting(ledger)
+        purses = parse_budget("1 runs/day", "UTC", "all")
+        run = await run_of(ledger, entry, "manual:1", NOW)
+        await ledger.draw(run, purses, now=NOW, term=1)
+        await ledger.give_back(run, reason=because("the launcher ended"), now=NOW, term=1)
+        [found] = await ledger.balances(purses, now=NOW, entry=entry.number)
+        assert (found.spent, found.live) == (0, 0)
+
+    @story
+    async def test_a_run_in_progress_that_exceeds_a_purse_is_told_so_and_its_cost_stays(
+        self, ledger: Ledger
+    ) -> None:
+        entry, _ = await waiting(ledger)
+        purses = parse_budget("$1/day", "UTC", "all")
+        run = await run_of(ledger, entry, "manual:1", NOW)
+        await ledger.draw(run, purses, now=NOW, term=1)
+        assert await ledger.use(run, purses, Usage(999_999, 10), now=NOW, term=1) is None
+        exceeded = await ledger.use(run, purses, Usage(1_000_001, 11), now=NOW, term=1)
+        assert exceeded is not None
+        assert exceeded.purse == purses[0]
+        await over(ledger, run, NOW)
+        costs = await ledger.costs(since=NOW, until=NOW + TWO_DAYS)
+        assert [(each.cost, each.tokens, each.title) for each in costs] == [
+            (1_000_001, 11, entry.title)
+        ]
+        number = (await ledger.run(run)).receipt  # type: ignore[union-attr]
+        assert await ledger.costs_of([number]) == {number: Usage(1_000_001, 11)}
+
+    @story
+    async def test_a_clock_set_back_by_years_holds_nothing_until_then(self, ledger: Ledger) -> None:
+        entry, _ = await waiting(ledger)
+        purses = parse_budget("1 runs/month", "UTC", "all")
+        runs = [await run_of(ledger, entry, f"manual:{n}", NOW) for n in range(2)]
+        found = [(await ledger.draw(run, purses, now=NOW, term=1))[0] for run in runs]
+        await ledger.refuse(runs[1], found[1], now=NOW, term=1)
+        before = NOW - timedelta(days=4000)
+        await ledger.set_back(now=before, term=1)
+        assert len(await ledger.wake(now=before, term=1)) == 1
+
+
 class LedgerSuite(
-    ScanSuite, MissingSuite, DueSuite, DecideSuite, RunSuite, CadenceSuite, ClockSuite, ReadingSuite
+    BudgetSuite,
+    ScanSuite,
+    MissingSuite,
+    DueSuite,
+    DecideSuite,
+    RunSuite,
+    CadenceSuite,
+    ClockSuite,
+    ReadingSuite,
 ):
     """All that a ledger promises."""
 

@@ -111,6 +111,14 @@ def _only_if(fits: object, value: T) -> T:
     return value
 
 
+def _budget(raw: object) -> str:
+    from horae.core.budget import parse_budget  # only if there is one
+
+    text = _text(raw)
+    parse_budget(text, "UTC")
+    return text
+
+
 def _switch(raw: object) -> bool:
     if isinstance(raw, bool):
         return raw
@@ -259,6 +267,7 @@ WEB: Final = matching("an address such as https://example.org/ping", r"https?://
 SITE: Final = matching(
     "an address such as https://plans.example.org", r"https://[A-Za-z0-9.-]+(?::[0-9]{1,5})?/?"
 )
+BUDGET: Final = SettingKind("a budget such as $2/day; 200k tokens/week; 20 runs/day", _budget)
 COMMAND: Final = SettingKind('a command such as ["my-agent", "--once"]', _command)
 LABELS: Final = several('labels such as ["gpu", "berlin"]', _id)
 HOST: Final = matching("a host", r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+")
@@ -432,6 +441,9 @@ class Config(Struct, frozen=True, eq=False, kw_only=True):
     )
     alert_every: timedelta = setting(LENGTH, "1m", "interval of the heartbeat")
     gate_slots: int = setting(whole(1, 1024), 4, "maximum number of concurrent runs")
+    budget: str | None = setting(
+        BUDGET, None, "what all runs together may spend, such as `$20/day`"
+    )
     agent_command: tuple[str, ...] | None = setting(
         COMMAND, None, "command that runs agents without a command of their own", is_hot=True
     )
@@ -441,12 +453,14 @@ class Config(Struct, frozen=True, eq=False, kw_only=True):
         "directory of the board; default: `board`, or `.batty/team_config/board` if only that"
         " exists",
     )
+    board_budget: str | None = setting(BUDGET, None, "what runs for tasks of the board may spend")
     board_auto_dispatch: bool = setting(
         SWITCH, True, "assign tasks in `todo` or `backlog` to free members of the crew"
     )
     crew_def: Path | None = setting(
         PATH, None, "manifest of the crew; takes precedence over a keeper", "WB_CREW_DEF"
     )
+    crew_budget: str | None = setting(BUDGET, None, "what runs of the crew may spend")
     crew_max_concurrent: int = setting(
         whole(1, 1024), 2, "concurrent runs of the crew", "WB_CREW_MAX_CONCURRENT"
     )

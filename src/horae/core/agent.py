@@ -8,6 +8,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
+from horae.core.budget import FIX as BUDGET_FIX, Purse, parse_budget
 from horae.core.command import CommandError, Unready, call_of
 from horae.core.entry import Wake
 from horae.core.receipt import shown as one_line
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 PROMPT: Final = "System prompt"  # the title of the heading above it
 _KEYS: Final = (
     "ID", "MODEL", "TAGLINE", "TOOLKITS", "RUNNER", "COMMAND", "TIMEOUT", "TOOLS", "ENV", "WAKE",
-    "API",
+    "API", "BUDGET",
 )  # fmt: skip
 _WORDS: Final = re.compile(r"[\s,]+")
 _TOOLS: Final = re.compile(r"[^\s,()]+(?:\([^()]*\))?|[()]")  # a pattern keeps its blanks
@@ -59,6 +60,7 @@ class AgentDefinition:
     variables: tuple[str, ...] = ()  # names of the environment's that it may see
     wake: Wake | None = None
     api: tuple[str, ...] = ()  # scopes of the token that its runs get
+    budget: tuple[Purse, ...] = ()  # of all its runs together
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +226,7 @@ def _definition(heading: Heading, prompt: str) -> AgentDefinition:
         variables=call.variables,
         wake=value("WAKE", lambda said: Wake(said.lower()), choices(Wake)),
         api=value("API", api_scopes, API_FIX, "is not a scope that a run may have") or (),
+        budget=value("BUDGET", lambda said: parse_budget(said, "UTC"), BUDGET_FIX) or (),
     )
 
 

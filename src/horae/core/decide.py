@@ -331,9 +331,17 @@ def parse_after(text: str) -> rules.AfterRule:
 
 
 def occasions(
-    status: Status, *, lateness: timedelta, before: Sequence[Status], key: str = ""
+    status: Status,
+    *,
+    lateness: timedelta,
+    before: Sequence[Status],
+    key: str = "",
+    codes: Sequence[str] = (),
 ) -> frozenset[rules.Occasion]:
-    """Return what a final receipt is an occasion for; *before* are earlier ends, newest first."""
+    """Return what a final receipt is an occasion for; *before* are earlier ends, newest first.
+
+    *codes* are those of its reason, and of the reasons of the receipts before it.
+    """
     found = {rules.Occasion.BROKEN} if key.startswith(BROKEN) else set()
     if status in BAD:
         found.add(rules.Occasion.FAILED)
@@ -348,6 +356,8 @@ def occasions(
         found.add(rules.Occasion.LATE)
     if status is Status.MISSED:
         found.add(rules.Occasion.MISSED)
+    if codes[:1] == [ReasonCode.BUDGET] != codes[1:2]:  # the first of several in a row
+        found.add(rules.Occasion.BUDGET)
     return frozenset(found)
 
 

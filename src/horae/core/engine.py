@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from horae.core import ports, receipt as states
 from horae.core.actor import ENGINE, acting
 from horae.core.decide import LOOKED_BACK, behind_words, decide, follows, occasions
-from horae.core.entry import AfterRule, Entry, Overlap, key_time
+from horae.core.entry import AfterRule, Entry, Occasion, Overlap, key_time
 from horae.core.gate import Capacity, Gate
 from horae.core.launch import Launch
 from horae.core.receipt import Filed, Reason, ReasonCode, Receipt, Status
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 
     from horae.core.ports import Clock, DueEntry, Ledger, Listed, Runner
+    from horae.core.spending import Spending
 
     Left: TypeAlias = Callable[[int, Filed | ports.RunOver | None], None]
     Revise: TypeAlias = Callable[[Collection[str]], Awaitable[Revision | None]]
@@ -76,12 +77,14 @@ class Engine:
         launch: Callable[[Gate, Left], Launch] | None = None,
         home: str = "",
         adopted: dict[int, ports.Held | Reason] | None = None,
+        spending: Spending | None = None,
     ) -> None:
         self._clock = clock
         self._approvals = approvals
         self._obstacle = obstacle  # why a receipt that is held back would be so again
         self._revise = revise  # in which commit some files stand, if they do
         self._ledger = ledger
+        self._spending = spending  # for those who follow budgets
         self._term = term
         sources = tuple(sources)
         self._readers = {source.name: _SourceReader(source) for source in sources}
@@ -359,6 +362,7 @@ class Engine:
                 if await self._ledger.wake(now=now, term=self._term):
                     self._has_unsettled = True
                     self._forget_followers()
+                    await self._offer_waiting()
                 self._has_news = True
                 await self._decide_all(now)
             has_lapsed = self._lapse_at is not None and self._lapse_at <= now
@@ -520,7 +524,13 @@ class Engine:
         ledger, key = self._ledger, filed.receipt.key
         page = await ledger.receipts(entry=filed.entry, cursor=filed.number, limit=LOOKED_BACK)
         before = [each.status for each in page.receipts]
-        found = occasions(filed.status, lateness=filed.lateness, before=before, key=key)
+        codes = [str(each.receipt.reason.code) for each in (filed, *page.receipts[:1])]
+        late = filed.lateness
+        found = occasions(filed.status, lateness=late, before=before, key=key, codes=codes)
+        reason, spending = filed.receipt.reason, self._spending
+        near = await spending.nears(filed) if spending and _follows_budgets(followers) else None
+        if near is not None:
+            found, reason = found | {Occasion.BUDGET}, reason if found else near
         known = await ledger.entry(filed.entry) if found else None
         if known is None:
             return
@@ -532,12 +542,9 @@ class Engine:
                 continue
             if follows(rule, names=names, agents=filed.agents):
                 what = " and ".join(each for each in rule.occasions if each in found)
-                words = f"after {title} ({what}): {filed.receipt.reason}"
-                reason = Reason(ReasonCode.AFTER_ENTRY, words)
-                yield (
-                    each.number,
-                    Receipt(f"after:{filed.number}", Status.WAITING, reason, now, now),
-                )
+                words = f"after {title} ({what}): {reason}"
+                why = Reason(ReasonCode.AFTER_ENTRY, words)
+                yield each.number, Receipt(f"after:{filed.number}", Status.WAITING, why, now, now)
 
     def _forget_followers(self) -> None:
         self._followers = None
@@ -608,6 +615,11 @@ class Engine:
             return
         self._has_unsettled = True
         self.poke()
+
+
+def _follows_budgets(followers: Iterable[Listed]) -> bool:
+    rules = (each.item.rule for each in followers if isinstance(each.item, Entry))
+    return any(isinstance(each, AfterRule) and Occasion.BUDGET in each.occasions for each in rules)
 
 
 def _fields(filed: Filed) -> dict[str, object]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, get_type_hin
 from msgspec import Struct, field
 from msgspec.structs import fields, replace as struct_replace
 
+from horae.core import budget as purses
 from horae.core.scope import API_FIX, api_scopes
 from horae.errors import HoraeError, ScheduleError
 from horae.org.timestamp import parse_timestamp
@@ -217,6 +218,13 @@ class Policy(Struct, frozen=True, omit_defaults=True, gc=False):
         fix=API_FIX,
         help="The scopes of the API token that the agent gets.",
     )] = ()
+    budget: Annotated[tuple[purses.Purse, ...], PolicyProperty(
+        "BUDGET", tuple, purses.parse_budget, "budget {}",
+        fix=purses.FIX,
+        help="What its runs may spend: $2/day; 200k tokens/week; 20 runs/day.",
+        unfit="the entry has a budget (:BUDGET:)",
+        other_names=("MAX_BUDGET", "MAX_BUDGET_USD", "MAX_COST", "COST_LIMIT"),
+    )] = ()
     # fmt: on
 
     def clip(self, start: datetime, end: datetime) -> tuple[datetime, datetime]:
@@ -291,6 +299,7 @@ class Occasion(StrEnum):
     STUCK = "stuck"  # the third bad end in a row
     RECOVERED = "recovered"  # a good end after a bad one
     BROKEN = "broken"  # its text can no longer be read; the last good one stays armed
+    BUDGET = "budget"  # a budget is nearly spent, or had no room for it
 
 
 # No cycle can go through a frozen struct of plain values, so the collector need not know any.

@@ -353,7 +353,7 @@ def policy_words(policy: Policy, *, zone_name: str, usual: rules.CatchUp | None 
             case datetime():
                 text = moment_text(value, zone_name)
             case tuple():
-                text = " and ".join(value)
+                text = " and ".join(map(str, value))
         said.append(each.words.format(text))
     return ", ".join(said)
 

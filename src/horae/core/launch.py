@@ -272,6 +272,9 @@ class Launch:
         except ports.LauncherLostError as error:
             await self.ledger.give_back(run.number, reason=error.reason, **self._stamp())
             return await self.ledger.receipt(filed.number)
+        except ports.NoRoomError as error:
+            await self.ledger.refuse(run.number, error.balance, **self._stamp())
+            return await self.ledger.receipt(filed.number)
         except ports.HeldBackError as error:
             await self.ledger.give_back(run.number, reason=error.reason, **self._stamp())
             await self.ledger.hold(run.receipt, reason=error.reason, **self._stamp())
@@ -320,7 +323,9 @@ class Launch:
             raise RunError(f"the text of the entry is not in the ledger (digest {digest})")
         try:
             return await self.runner.hold(with_call(job))
-        except (ports.HeldBackError, ports.LauncherLostError, ports.LedgerError, RunError):
+        except (ports.HeldBackError, ports.NoRoomError, ports.LauncherLostError, RunError):
+            raise
+        except ports.LedgerError:
             raise
         except HoraeError as error:
             raise RunError(str(error)) from error

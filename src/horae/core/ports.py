@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, T
 from msgspec import Struct, field
 
 from horae.core.actor import ENGINE
+from horae.core.budget import Balance, Purse, Usage
 from horae.core.command import CommandCall, Unready
 from horae.core.decide import Decision
 from horae.core.entry import Entry, Occasion, Pause, Unarmed
@@ -124,6 +125,17 @@ class Run(Struct, frozen=True):
     reason: Reason = NO_REASON
     facts: Mapping[str, object] = field(default_factory=dict)  # what else is known of it
     member: str = ""  # which member of a cluster made it
+
+
+class SpentRun(NamedTuple):
+    """What a run used, in millionths of a dollar and in tokens."""
+
+    at: datetime
+    cost: int | None
+    tokens: int | None
+    entry: int
+    title: str
+    agents: tuple[str, ...]
 
 
 class Event(Struct, frozen=True):
@@ -318,6 +330,35 @@ class Ledger(Protocol):
         """Return the newest run of each entry that ended well, and the newest that did not."""
         ...
 
+    async def draw(
+        self, run: int, purses: Sequence[Purse], *, now: datetime, term: int
+    ) -> list[Balance]:
+        """Let a run draw on purses if each of them has room; return where they stand without it."""
+
+    async def use(
+        self, run: int, purses: Sequence[Purse], usage: Usage, *, now: datetime, term: int
+    ) -> Balance | None:
+        """Note what a run in progress has used so far; return a purse that it exceeds, if any."""
+
+    async def refuse(self, run: int, balance: Balance, *, now: datetime, term: int) -> bool:
+        """Give back a run for which a purse has no room; its receipt is skipped.
+
+        A request, and what fires once, is held until the next period of the purse begins.
+        """
+
+    async def balances(
+        self,
+        purses: Sequence[Purse],
+        *,
+        now: datetime,
+        entry: int,
+        through: tuple[datetime, int] | None = None,
+    ) -> list[Balance]:
+        """Return where purses stand, or stood when the run of a number had ended at a time."""
+
+    async def costs(self, *, since: datetime, until: datetime) -> list[SpentRun]: ...
+    async def costs_of(self, receipts: Iterable[int]) -> dict[int, Usage]: ...
+    async def usual(self, entries: Iterable[int]) -> dict[int, list[Usage]]: ...
     async def open_runs(self) -> list[tuple[Filed, Run]]: ...
     async def remember(self, entry: int, memory: str, *, term: int) -> None: ...
 
@@ -462,6 +503,15 @@ class HeldBackError(HoraeError, code="held_back"):
         super().__init__(reason)
 
 
+class NoRoomError(HoraeError):
+    """A budget that has no room for a run."""
+
+    def __init__(self, balance: Balance) -> None:
+        self.balance = balance
+        self.reason = Reason(ReasonCode.BUDGET, balance.words)
+        super().__init__(balance.words)
+
+
 class SecretError(HeldBackError, code="secret", exit_code=Exit.FINDINGS):
     """A secret whose value cannot be read; the value is never part of it."""
 
@@ -505,6 +555,7 @@ class Job(Struct, frozen=True):
     memory: str = ""  # of its entry
     call: CommandCall | None = None
     has_text: bool = True  # whether the ledger has the text of its digest
+    balances: tuple[Balance, ...] = ()  # of the purses that it draws on, without itself
 
 
 class Ended(Struct, frozen=True):
@@ -633,5 +684,9 @@ class AgentAnswers(Protocol):
         directory: Path,
         timeout: timedelta,
         facts: Mapping[str, str],
+        note: Callable[[Mapping[str, object]], object],
     ) -> bytes:
-        """Return the answer of an agent, or raise RunError; cancelled, its run is ended."""
+        """Return the answer of an agent, or raise RunError; cancelled, its run is ended.
+
+        *note* gets what is known of how it ended, such as tokens and cost.
+        """

@@ -58,6 +58,7 @@ class ReasonCode(StrEnum):
     OVERLAP_RUNNING = "overlap_running"  # the previous run was running, and overlap is skip
     OVERLAP_HELD = "overlap_held"  # the previous run is held, and overlap is skip
     OVERLAP_WAITING = "overlap_waiting"  # the previous run waits to start, and overlap is skip
+    BUDGET = "budget"  # a budget has no room for the run, or the run exceeded one
 
     # Ended with the entry, its schedule or the ledger.
     PAUSED = "paused"  # the entry was paused

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from horae.core.actor import run_actor
+from horae.core.budget import left_facts
 from horae.core.entry import key_time
 from horae.core.ports import RunPlace, SecretError
 from horae.process.processes import LOG_NAME, TOKEN
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from horae.core.access import RunTokens
     from horae.core.ports import Followed, Given, Job
     from horae.core.receipt import Filed, Reason
+    from horae.core.spending import Spending
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class RunSettings(RunPlace):
     local: tuple[Path, ...] = ()  # origins on this machine that may be asked
     named: NamedSecrets | None = None  # unset, only those of the environment are known
     tokens: RunTokens | None = None  # of the runs that ask for one
+    spending: Spending | None = None  # what runs draw on
 
     @property
     def secrets(self) -> NamedSecrets:
@@ -56,6 +59,7 @@ def facts_of(
         "HORAE_RUN": str(run.number),
         "HORAE_DEADLINE": key_time(run.started_at + timeout),
         "HORAE_COMMIT": filed.commit or "",
+        **left_facts(job.balances),
     }
     if place.local:
         # From a clone of the plan a relative path in its horae.toml leads elsewhere.

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from horae.core.actor import ENGINE, by_words
+from horae.core.budget import LONGEST
 from horae.core.decide import Decision, begin, close
 from horae.core.entry import CadenceRule, Entry, OnceRule, key_time
 from horae.core.ports import micros, plain
 from horae.core.receipt import Reason, ReasonCode, Status
+from horae.store import spending
 from horae.store.codec import filed_of, item_of, next_at, run_of
 
 if TYPE_CHECKING:
@@ -61,11 +63,13 @@ def resume(tx: Transaction, number: int, *, now: datetime) -> bool:
 
 
 def wake(tx: Transaction, *, now: datetime) -> list[int]:
-    return [number for number in tx.rested(now=now) if resume(tx, number, now=now)]
+    held = spending.try_again(tx, now=now)
+    return [*held, *(number for number in tx.rested(now=now) if resume(tx, number, now=now))]
 
 
 def set_back(tx: Transaction, *, now: datetime) -> int:
     """Let the entries go on from now that go by a clock which ran ahead; return how many."""
+    tx.change("purse.set_back", now=now, most=now + LONGEST)
     rows = tx.rows("entry.ahead", now=now)
     if not rows:
         return 0

@@ -29,8 +29,9 @@ from typing import (
 from msgspec.structs import replace
 
 from horae.core.actor import ENGINE, current_actor
+from horae.core.budget import Usage, usage_of
 from horae.core.decide import LOOKED_BACK, counts_from_end, occasions
-from horae.core.entry import AfterRule, CadenceRule, CronRule, Entry, key_time
+from horae.core.entry import AfterRule, CadenceRule, CronRule, Entry, Occasion, key_time
 from horae.core.ports import (
     ANYBODY,
     FRESH_LEDGER,
@@ -68,7 +69,7 @@ from horae.core.receipt import (
 )
 from horae.core.text import is_number
 from horae.org.collector import collector_paused
-from horae.store import arming, codec, scanning
+from horae.store import arming, codec, scanning, spending
 from horae.store.codec import filed_of, listed
 from horae.store.sql import by_place, named
 
@@ -566,6 +567,7 @@ class Transaction:
     ) -> dict[int, RunOver]:
         """End runs of different entries."""
         moves, events, runs, over, bad, at = [], [], [], [], set(), micros(now)
+        spenders: list[tuple[int, int, datetime]] = []
         after: dict[int, tuple[int, Status, bool]] = {}
         for end, row in ends:
             was, ended, reason = _state(row), end.ended, end.ended.reason
@@ -578,6 +580,8 @@ class Transaction:
             moves.append(_moving(was, status, reason, at, attempts=attempts, **more))
             events.append(self._moved(was, status, reason, at))
             runs.append(_closing(end.run, ended.outcome, reason, at, ended))
+            if runs[-1]["cost"] is not None or runs[-1]["tokens"] is not None:
+                spenders.append((end.run, was.entry, moment(int(row[7]))))
             if status in ENDS:
                 over.append(ReceiptOver(was.entry, row[5], status, ended.memory, ended.is_counted))
             if status in BAD:
@@ -592,6 +596,8 @@ class Transaction:
         else:
             self.change_all("event.insert", events)
         self.change_all("run.close", runs)
+        for run, entry, started_at in spenders:
+            spending.put(self, run, entry, started_at)
         moved = bad | self._go_on(over, now)
         for _, row in ends if bad else ():
             if row[1] in bad:
@@ -680,8 +686,10 @@ class Transaction:
         wanted = rule.occasions if isinstance(rule, AfterRule) else ()
         page = self.receipts(entry=filed.entry, cursor=number, limit=LOOKED_BACK)
         before = [each.status for each in page.receipts]
-        key = filed.receipt.key
-        found = occasions(filed.status, lateness=filed.lateness, before=before, key=key)
+        key, late = filed.receipt.key, filed.lateness
+        codes = [str(each.receipt.reason.code) for each in (filed, *page.receipts[:1])]
+        found = occasions(filed.status, lateness=late, before=before, key=key, codes=codes)
+        found = found or frozenset({Occasion.BUDGET})  # it was nearly spent
         event = tuple(each for each in wanted if each in found)
         return Followed(filed, event, next(reversed(self.runs_of(filed.number)), None))
 
@@ -885,6 +893,7 @@ def _moving(
 def _closing(
     number: int, outcome: Status | None, reason: Reason, at: int, ended: Ended | None = None
 ) -> dict[str, Any]:
+    used = Usage() if ended is None else usage_of(ended.facts)
     return {
         "number": number,
         "outcome": None if outcome is None else outcome.value,
@@ -892,6 +901,8 @@ def _closing(
         "reason": plain(str(reason)),
         "reason_code": str(reason.code),
         "facts": compact(ended.facts) if ended is not None and ended.facts else "{}",
+        "cost": used.cost,
+        "tokens": used.tokens,
         "now": at,
     }
 
@@ -1297,6 +1308,13 @@ class SqlLedger(ABC):
     set_back = _writing(arming.set_back)
     remember = _writing(Transaction.remember)
     note = _writing(Transaction.tell)
+    draw = _writing(spending.draw)
+    use = _writing(spending.use)
+    refuse = _writing(spending.refuse)
+    balances = _reading(spending.balances)
+    costs = _reading(spending.costs)
+    costs_of = _reading(spending.of_receipts)
+    usual = _reading(spending.usual)
 
     async def scan(
         self,
@@ -1323,7 +1341,9 @@ class SqlLedger(ABC):
 
     async def wake(self, *, now: datetime, term: int) -> list[int]:
         # Hardly ever is there one, and to look keeps nobody from writing.
-        if not await self.read(lambda tx: tx.term() != term or tx.rested(now=now)):
+        if not await self.read(
+            lambda tx: tx.term() != term or tx.rested(now=now) or tx.rows("purse.again", now=now)
+        ):
             return []
         return await self.write(term, lambda tx: arming.wake(tx, now=now))
 

@@ -42,6 +42,7 @@ _TABLES: Final = {
     "known_file": "source, file",
     "receipt": "number",
     "run": "number",
+    "purse": "name, started_at, run",
     "event": "number",
     "text": "digest",
     "trigger": "rowid",  # which is kept

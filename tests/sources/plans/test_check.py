@@ -245,9 +245,7 @@ def test_a_misspelt_schedule_is_an_error_though_nothing_fires() -> None:
     assert (finding.code, finding.severity) == ("property-typo", "error")
 
 
-@pytest.mark.parametrize(
-    "word", ["EXDATE", "HOLIDAYS", "BUDGET", "DEPENDS", "MAILTO", "USER", "ON_FAILURE"]
-)
+@pytest.mark.parametrize("word", ["EXDATE", "HOLIDAYS", "DEPENDS", "MAILTO", "USER", "ON_FAILURE"])
 def test_a_word_that_only_a_scheduler_knows_is_named_with_what_to_do(word: str) -> None:
     [finding] = found(headline(":COMMAND: true", f":{word}: x"))
     assert (finding.line, finding.code, finding.severity) == (4, "property-unknown", "warning")

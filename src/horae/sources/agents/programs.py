@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.core.ports import read_json
 from horae.core.tool_policy import BASH, GIT, GREP, READ, Mode, Pattern, ToolPolicy
@@ -50,6 +50,7 @@ class Program:
     checked: str  # with which version of it
     always: tuple[str, ...] = ()  # options it is given, unless the command has them
     model: str = ""  # the option that names the model
+    budget: str = ""  # the option that limits what it spends, in dollars
     directory: str = ""  # the option that names where to work; all are started there anyway
     prompt_option: str = ""  # the option that names the file with the prompt; else its input
     last: tuple[str, ...] = ()  # what stands at the end
@@ -62,6 +63,7 @@ class Program:
     decides: frozenset[str] = frozenset()
 
 
+STREAMS: Final = frozenset({Answers.CLAUDE})  # say what they use while they go on
 _CLAUDE_DECIDES: Final = frozenset({
     "--dangerously-skip-permissions", "--allow-dangerously-skip-permissions", "--allowedTools",
     "--allowed-tools", "--permission-mode", "--permission-prompt-tool", "--settings",
@@ -85,6 +87,7 @@ UNKNOWN: Final = Program("", "")
 _PROGRAMS: Final = (
     Program("claude", "Claude Code 2.1.197",
             always=("-p", "--output-format=stream-json", "--verbose"), model="--model",
+            budget="--max-budget-usd",
             answers=Answers.CLAUDE, reach=Reach.PATTERNS,
             short=(("-p", "--print"), ("--allowedTools", "--allowed-tools")),
             decides=_CLAUDE_DECIDES),
@@ -123,13 +126,22 @@ class Result:
     steps: int | None = None
     model: str = ""
     session: str = ""  # by which the program can go on
+    is_estimate: bool = False  # whether the cost is reckoned from the tokens
 
     def facts(self) -> dict[str, object]:
         counts = [each for each in (self.tokens_in, self.tokens_out) if each is not None]
         names = ("tokens_in", "tokens_out", "cost", "steps", "model", "session")
         facts: dict[str, object] = {"tokens": sum(counts) if counts else None}
         facts |= {name: getattr(self, name) for name in names}
+        facts |= {"is_estimate": True} if self.is_estimate else {}
         return {name: value for name, value in facts.items() if value not in {None, ""}}
+
+    def priced(self) -> Result:
+        """Return the same with a cost: as it was reported, else the list price of its tokens."""
+        if self.cost is not None or not self.model or self.tokens_in is None:
+            return self
+        cost = price(self.model, TokenCounts(self.tokens_in, got=self.tokens_out or 0))
+        return self if cost is None else replace(self, cost=cost, is_estimate=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +191,7 @@ def call(
     policy: ToolPolicy,
     work: Path,
     prompt_file: Path,
+    left: str = "",  # of its budget, in dollars
 ) -> Called:
     """Return how a command is run: its own words win over what its row adds."""
     row = program_of(command)
@@ -188,6 +201,8 @@ def call(
     added = [word for word in row.always if not _has(command, word, row)]
     if model and row.model and not _has(command, row.model, row) and "{model}" not in command:
         added.append(f"{row.model}={model}")
+    if left and row.budget and not _has(command, row.budget, row):
+        added.append(f"{row.budget}={left}")
     if row.directory and not _has(command, row.directory, row):
         added.append(f"{row.directory}={work}")
     if row.prompt_option and not wants_file and not _has(command, row.prompt_option, row):
@@ -288,6 +303,71 @@ def _claude(printed: str) -> Result | None:
         model=_only(_table(said.get("modelUsage"))),
         session=_session(said.get("session_id")),
     )
+
+
+@dataclass(slots=True)
+class Meter:
+    """What a program that streams its events has used so far, by its messages."""
+
+    _of: dict[str, tuple[str, int, int, int, int]] = field(default_factory=dict)
+
+    def feed(self, printed: str) -> bool:
+        """Take whole lines that were printed; tell whether any of them says what was used."""
+        was = len(self._of)
+        for event in _events(printed):
+            message = _table(event.get("message"))
+            usage = _table(message.get("usage"))
+            if event.get("type") != "assistant" or not usage:
+                continue
+            kinds = (
+                "input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens",
+                "output_tokens",
+            )  # fmt: skip
+            name = _text(message.get("id")) or str(len(self._of))
+            counts = [_count(usage.get(kind)) or 0 for kind in kinds]
+            # A message has an event for each of its parts, with the usage of all of it.
+            self._of.pop(name, None)
+            self._of[name] = (_text(message.get("model")), *counts)  # type: ignore[assignment]
+            was = -1
+        return was < 0
+
+    @property
+    def tokens(self) -> int:
+        return sum(sum(each[1:]) for each in self._of.values())
+
+    def models(self) -> dict[str, TokenCounts]:
+        """Return the tokens by model: sent, of these written to and read from a cache, and got."""
+        found: dict[str, TokenCounts] = {}
+        for model, sent, written, read, got in self._of.values():
+            was = found.get(model, TokenCounts(0, 0, 0, 0))
+            new = (sent + written + read, written, read, got)
+            found[model] = TokenCounts(*map(sum, zip(was, new, strict=True)))
+        return found
+
+
+class TokenCounts(NamedTuple):
+    sent: int
+    written: int = 0  # of these, to a cache
+    read: int = 0  # and from one
+    got: int = 0
+
+
+def price(model: str, counts: TokenCounts) -> float | None:
+    """Return what tokens of a model cost in US dollars, by its list price; None: not known."""
+    try:
+        from genai_prices import Usage, calc_price
+    except ImportError:  # of the extra `model`
+        return None
+    usage = Usage(
+        input_tokens=counts.sent,
+        cache_write_tokens=counts.written,
+        cache_read_tokens=counts.read,
+        output_tokens=counts.got,
+    )
+    try:
+        return _cost(float(calc_price(usage, model).total_price))
+    except (LookupError, ValueError):
+        return None
 
 
 def _codex(printed: str) -> Result | None:

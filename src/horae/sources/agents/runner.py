@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import re
 import sys
@@ -16,10 +17,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec import structs
 
 from horae.core.agent import Agent, AgentNotFoundError, RunnerKind
+from horae.core.budget import DOLLAR, LEFT, LEFT_TOKENS, Usage, left_facts
 from horae.core.command import Unready
 from horae.core.entry import ASKED, REQUEST
 from horae.core.headline import agent_blocks
-from horae.core.ports import Ended, Given, RunError, SecretError, Unreleased
+from horae.core.ports import (
+    Ended,
+    Given,
+    LedgerUnavailableError,
+    NoRoomError,
+    RunError,
+    SecretError,
+    Unreleased,
+)
 from horae.core.private import private_file
 from horae.core.receipt import EndCause, Reason, ReasonCode, RunFinish, Status, shown, verdict
 from horae.core.tool_policy import ToolPolicy, ToolPolicyError, policy_of
@@ -36,10 +46,14 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
     from datetime import timedelta
 
+    from horae.core.budget import Balance
     from horae.core.entry import Origin
     from horae.core.ports import Held, Job, Process, Run
+    from horae.core.spending import Spending
     from horae.org.plan import Plan
     from horae.process.secrets import NamedSecrets
+
+log = logging.getLogger(__name__)
 
 SETTINGS: Final = "set agent.command in horae.toml"
 MODEL: Final = ("-I", "-m", "horae.sources.agents.model")
@@ -51,6 +65,7 @@ RESULT_NAME: Final = "result.json"  # what the model runner knows at the end
 PROMPT_NAME: Final = "prompt.txt"  # the prompt, while a program that wants a file runs
 
 _LONGEST_RESULT: Final = 8 << 20
+_LOOK: Final = 1.0  # seconds between two looks at what a run has used
 
 
 class AgentTwiceError(HoraeError, code="agent_twice", exit_code=Exit.CONFLICT):
@@ -185,6 +200,7 @@ class Part(NamedTuple):
 
     number: int  # of the run
     directory: Path
+    balances: tuple[Balance, ...] = ()  # of the purses that it draws on
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +242,14 @@ class AgentHost:
             raise RunError(f"{shown(wanted)!r} is not a valid model name")
         if not isinstance(run, Part):
             facts = facts_of(run, place, timeout=timeout, api=agent.definition.api) | facts
-            run = Part(run.run.number, place.directory_of(run.run))
+            run = Part(run.run.number, place.directory_of(run.run), run.balances)
+        balances = run.balances
+        if place.spending is not None and (own := place.spending.purses_of(agent)):
+            balances += await place.spending.draw(run.number, own)
+            left = left_facts(balances)
+            facts |= {
+                name: min(left[name], facts.get(name, left[name]), key=float) for name in left
+            }
         policy = agent.policy if tools is None else tools
         spec = Spec(
             run=run.number,
@@ -253,7 +276,12 @@ class AgentHost:
         else:
             command = registry.command_of(agent)
             called = programs.call(
-                command, model=wanted, policy=policy, work=spec.cwd, prompt_file=prompt_file
+                command,
+                model=wanted,
+                policy=policy,
+                work=spec.cwd,
+                prompt_file=prompt_file,
+                left=facts.get(LEFT, ""),
             )
             stdin = b"" if called.wants_file else whole.encode("utf-8", "replace")
             spec = replace(spec, stdin=stdin)
@@ -273,7 +301,7 @@ class AgentHost:
         except BaseException:
             _remove(prompt_file)
             raise
-        return AgentRun(live, spec, called, wanted)
+        return AgentRun(live, spec, called, wanted, balances, place.spending)
 
     def _model_spec(
         self, spec: Spec, agent: Agent, prompt: str, policy: ToolPolicy, model: str
@@ -294,7 +322,7 @@ class AgentHost:
             result=str(spec.directory / RESULT_NAME),
             secrets=tuple(name for name, value in environment.items() if value in hidden),
             steps=provider.steps,
-            tokens=provider.tokens,
+            tokens=min(provider.tokens, int(spec.environment.get(LEFT_TOKENS, provider.tokens))),
         )
         return replace(spec, environment=environment, stdin=json.dumps(asdict(order)).encode())
 
@@ -310,8 +338,9 @@ class AgentHost:
         except (OSError, ValueError, RecursionError, TypeError, LookupError):
             return ended
         secrets = () if agent is None else await hidden_of(agent, self.place)
-        result = await asyncio.to_thread(_result, directory, answers, secrets)
-        return _with_result(ended, result, model if isinstance(model, str) else None)
+        model = model if isinstance(model, str) else None
+        result = await asyncio.to_thread(_result, directory, answers, secrets, model)
+        return _with_result(ended, result)
 
 
 @dataclass(slots=True, eq=False)
@@ -320,6 +349,9 @@ class AgentRun:
     spec: Spec
     called: programs.Called
     model: str | None = None
+    balances: tuple[Balance, ...] = ()
+    spending: Spending | None = None
+    used: Usage | None = None  # so far, if it says so while it goes on
     answer: str = ""  # once it has ended, all that the agent answered
 
     @property
@@ -333,17 +365,77 @@ class AgentRun:
         self.live.cancel(reason)
 
     async def ended(self) -> Ended:
-        ended = await self.live.ended()
         directory, answers = self.spec.directory, self.called.answers
+        watching = asyncio.create_task(self._watch()) if self._is_watched else None
+        try:
+            ended = await self.live.ended()
+        finally:
+            over = None if watching is None else await _stopped(watching)
         _remove(directory / PROMPT_NAME)
-        result = await asyncio.to_thread(_result, directory, answers, self.spec.secrets)
+        secrets = self.spec.secrets
+        result = await asyncio.to_thread(_result, directory, answers, secrets, self.model)
         self.answer = result.text
-        return _with_result(ended, result, self.model)
+        if result.cost is None and self.used is not None and self.used.cost is not None:
+            result = replace(result, cost=self.used.cost / DOLLAR, is_estimate=True)
+        ended = _with_result(ended, result)
+        if over is not None and ended.outcome is Status.KILLED:
+            return structs.replace(ended, reason=Reason(ReasonCode.BUDGET, _exceeded(over)))
+        return ended
+
+    @property
+    def _is_watched(self) -> bool:
+        return bool(self.balances and self.spending) and self.called.answers in programs.STREAMS
+
+    async def _watch(self) -> Balance:
+        """Note what the run uses while it goes on; end it, and return the purse it exceeds."""
+        assert self.spending is not None, "it is watched"
+        output, meter, at, rest = RunLog(self.spec.directory / LOG_NAME), programs.Meter(), 0, b""
+        is_told = True
+        while True:
+            data, at = await asyncio.to_thread(output.read, at)
+            lines, _, rest = (rest + data).rpartition(b"\n")
+            is_told = not meter.feed(lines.decode("utf-8", "replace")) and is_told
+            if not data and not is_told:
+                self.used = await asyncio.to_thread(_used, meter, self.model)
+                try:
+                    over = await self.spending.use(self.spec.run, self.balances, self.used)
+                except LedgerUnavailableError as error:
+                    log.debug("what run %d spends is not recorded yet: %s", self.spec.run, error)
+                    over = None
+                else:
+                    is_told = True
+                if over is not None:
+                    self.live.cancel(_exceeded(over))
+                    return over
+            if not data:
+                await asyncio.sleep(_LOOK)
 
 
-def _with_result(ended: Ended, result: programs.Result, model: str | None) -> Ended:
-    if model and not result.model:
-        result = replace(result, model=model)
+async def _stopped(watching: asyncio.Task[Balance]) -> Balance | None:
+    """Return what a watch has found; its own end is no fault of the run."""
+    if not watching.done():
+        watching.cancel()
+    try:
+        return await watching
+    except asyncio.CancelledError:
+        return None
+    except (HoraeError, OSError) as error:
+        log.warning("what a run spends during the run is not known: %s", error)
+        return None
+
+
+def _exceeded(over: Balance) -> str:
+    spent = over.purse.words(over.spent + over.live)
+    return f"the run exceeded the budget {over.purse}: {spent} spent"
+
+
+def _used(meter: programs.Meter, model: str | None) -> Usage:
+    costs = [programs.price(name or model or "", each) for name, each in meter.models().items()]
+    known = [each for each in costs if each is not None]
+    return Usage(round(sum(known) * DOLLAR) if known else None, meter.tokens)
+
+
+def _with_result(ended: Ended, result: programs.Result) -> Ended:
     text = result.text
     text = text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
     facts = {**ended.facts, **result.facts(), **({"text": text} if text else {})}
@@ -361,7 +453,7 @@ def _with_result(ended: Ended, result: programs.Result, model: str | None) -> En
 
 
 def _result(
-    directory: Path, answers: programs.Answers, secrets: tuple[bytes, ...]
+    directory: Path, answers: programs.Answers, secrets: tuple[bytes, ...], model: str | None
 ) -> programs.Result:
     is_model = answers is programs.Answers.MODEL
     path = directory / (RESULT_NAME if is_model else LOG_NAME)
@@ -374,9 +466,9 @@ def _result(
             _write(path, masked.decode("utf-8", "replace"))
         data = masked
     result = programs.read_answer(data.decode("utf-8", "replace"), answers)
-    return (
-        programs.Result() if is_model and not result.is_read else result
-    )  # half of a file is no answer
+    if is_model and not result.is_read:
+        result = programs.Result()  # half of a file is no answer
+    return replace(result, model=result.model or model or "").priced()
 
 
 def _write(path: Path, text: str) -> None:
@@ -422,6 +514,7 @@ class BlockAgents:
         directory: Path,
         timeout: timedelta,
         facts: Mapping[str, str],
+        note: Callable[[Mapping[str, object]], object],
     ) -> bytes:
         """Return the answer of an agent; one that begins with NO-WORK is like any other."""
         await self.check(name)
@@ -429,14 +522,18 @@ class BlockAgents:
         # An agent has one live run, so blocks take turns.
         async with self._turns.setdefault(name, asyncio.Lock()):
             part, limit = Part(run, directory), agent.definition.timeout or timeout
-            held = await host.hold(agent, prompt, run=part, timeout=limit, facts=facts)
+            try:
+                held = await host.hold(agent, prompt, run=part, timeout=limit, facts=facts)
+            except NoRoomError as error:
+                raise RunError(error.reason) from None
             held.go()
             try:
                 ended = await held.ended()
             except asyncio.CancelledError:
                 held.cancel("the step was stopped")
-                await held.ended()
+                note((await held.ended()).facts)
                 raise
+            note(ended.facts)
         if ended.outcome not in {Status.DONE, Status.NO_WORK}:
             raise RunError(shown(f"{name}: {ended.reason}", LONGEST_ERROR))
         return held.answer.encode() + b"\n" if held.answer else b""

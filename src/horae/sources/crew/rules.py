@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from horae.core.budget import FIX as BUDGET_FIX, parse_budget
 from horae.core.entry import HOST_FIX, Wake, labels
 from horae.core.headline import is_entry
 from horae.org.finding import shown
@@ -23,7 +24,7 @@ SHORTEST: Final = timedelta(seconds=10)  # a rhythm faster than this is probably
 STAGGER: Final = timedelta(seconds=30)  # between the first ticks of two members
 
 _OWN_KEYS: Final = ("DEF", "LIFECYCLE", "INTERVAL", "MODE", "CONTINUOUS", "BREATHER", "WAKE")
-_KEYS: Final = (*_OWN_KEYS, "TIMEOUT", "HOST")  # entries of plans have these two as well
+_KEYS: Final = (*_OWN_KEYS, "TIMEOUT", "HOST", "BUDGET")  # entries of plans have these as well
 _SWITCH: Final = {
     **dict.fromkeys(("1", "true", "t", "yes", "on"), True),
     **dict.fromkeys(("0", "false", "nil", "no", "off"), False),
@@ -51,6 +52,7 @@ class Member:
     breather: timedelta | None = None
     wake: Wake | None = None
     requires: tuple[str, ...] = ()  # labels of the machine that it ticks on
+    budget: str = ""
     line: int = 0
     text: str = ""  # the heading with all that is below it, as it stands
     broken: str = field(default="", compare=False)  # why a property cannot be read, if one cannot
@@ -163,6 +165,11 @@ def parse_seconds(text: str) -> datetime | None:
         return None
 
 
+def budget_text(text: str) -> str:
+    parse_budget(text, "UTC")
+    return text
+
+
 def _file_name(*parts: str | None) -> str:
     named = [part for part in parts if part is not None]
     assert all(map(is_id, named)), "names of members and states obey the grammar"
@@ -209,6 +216,7 @@ def _member(heading: Heading) -> tuple[Member, list[Diagnostic]]:
         breather=breather,
         wake=value("WAKE", lambda said: Wake(said.lower()), "the definition applies", wakes),
         requires=value("HOST", labels, "the member ticks on any node", HOST_FIX) or (),
+        budget=value("BUDGET", budget_text, "nothing limits what it spends", BUDGET_FIX) or "",
         line=heading.line,
         text=heading.text,
     )

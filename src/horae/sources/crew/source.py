@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from horae.core.agent import Agent, AgentError, agent_name, check_agent, parse_agent
+from horae.core.budget import parse_budget
 from horae.core.entry import KEEPER, CadenceRule, Entry, Origin, Policy, Unarmed, Work
 from horae.core.identity import Mark
 from horae.core.ports import RunError
@@ -43,6 +44,7 @@ class CrewCadence:
     continuous: bool = False
     breather: timedelta = timedelta(seconds=45)
     timeout: timedelta | None = None
+    zone_name: str = "UTC"  # in which periods of budgets begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +176,7 @@ class CrewSource:
             self._firsts[address] = first
             digest = sha256(member.text.encode("utf-8", "surrogatepass")).hexdigest()
             timeout = self._timeout(member)
+            budget = parse_budget(member.budget, rhythm.zone_name) if member.budget else ()
             entry = Entry(
                 address,
                 Origin(self._file, member.line),
@@ -181,7 +184,7 @@ class CrewSource:
                 CadenceRule(*first),
                 work=Work.TICK,
                 agents=(member.name,),
-                policy=Policy(timeout=timeout, requires=member.requires),
+                policy=Policy(timeout=timeout, requires=member.requires, budget=budget),
                 digest=digest,
             )
             mark = Mark(address, member.name, f"every {format_duration(base)}", digest)

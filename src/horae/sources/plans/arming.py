@@ -9,6 +9,8 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from msgspec.structs import replace
+
 from horae.core import entry as core
 from horae.core.command import call_of
 from horae.core.decide import parse_after
@@ -27,6 +29,7 @@ from horae.timing.zone import instant, zone
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from horae.core.budget import Purse
     from horae.org.plan import Headline, Plan
 
 DEEPEST: Final = 32  # levels; deeper workflows would make a small plan cost much
@@ -74,7 +77,8 @@ def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
         address = _address(plan, path, file, names, lost)
         place = headline.props.get("TZ", zone_name)
         resting = _resting(plan, path, _first_stamp(headline))
-        armed, broken = (resting, "") if resting else _armed(headline, place, lost)
+        around = _Around(plan, path, file, names, zone_name)
+        armed, broken = (resting, "") if resting else _armed(headline, place, lost, around)
         if isinstance(armed, str):
             item = Unarmed(address, origin, title, armed, is_error=not resting)
         else:
@@ -254,7 +258,29 @@ class _Armed(NamedTuple):
     deadline: datetime | None
 
 
-def _armed(headline: Headline, place: str, lost: _Lost | None) -> tuple[_Armed | str, str]:
+class _Around(NamedTuple):
+    """Where a headline stands: the indexes of those around it, itself last."""
+
+    plan: Plan
+    path: Sequence[int]
+    file: str
+    names: dict[int, str]
+    zone_name: str
+
+    def purses(self) -> Iterator[Purse]:
+        """Yield the purses of the headlines above, from the nearest one up."""
+        for depth in range(len(self.path) - 1, 0, -1):
+            props = self.plan.headlines[self.path[depth - 1]].props
+            if "BUDGET" in props:
+                address = _address(self.plan, self.path[:depth], self.file, self.names, None)
+                known = {"BUDGET": props["BUDGET"]}
+                own = core.policy_of(known, zone_name=props.get("TZ", self.zone_name)).budget
+                yield from (replace(each, of=address) for each in own)
+
+
+def _armed(
+    headline: Headline, place: str, lost: _Lost | None, around: _Around
+) -> tuple[_Armed | str, str]:
     """Return what a headline arms, or why it cannot fire; and what of it cannot be read, if so."""
     props, planning, stamp = headline.props, headline.planning, _first_stamp(headline)
     if planning and planning.scheduled and "SCHEDULE" not in props and stamp is None:
@@ -264,6 +290,8 @@ def _armed(headline: Headline, place: str, lost: _Lost | None) -> tuple[_Armed |
         where = zone(place)
         rule = rule_of(headline, zone_name=place)
         policy = core.policy_of(props, zone_name=place)
+        if above := tuple(around.purses()):
+            policy = replace(policy, budget=(*policy.budget, *above))
         call = call_of(props)
     except ScheduleError as error:
         return str(error), str(error)

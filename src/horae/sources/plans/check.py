@@ -15,6 +15,7 @@ from itertools import pairwise
 from shlex import quote
 from typing import Final, TypeAlias
 
+from horae.core.budget import Unit
 from horae.core.command import CommandError, call_of, shell_syntax
 from horae.core.decide import AfterError
 from horae.core.entry import PROPERTIES, Entry, Origin, PolicyError, Rule, policy_of
@@ -69,7 +70,6 @@ _INSTEAD: Final = {
     "ENABLED DISABLED PAUSED": "write COMMENT before the title, or run `horae pause`",
     "SHELL": "use sh -c '…' in :COMMAND:",
     "NICE": "use nice in :COMMAND:",
-    "BUDGET": "set the limits of the agent's program in its command",
     "DEADLINE": "write DEADLINE: <…> on the line under the headline",
 }
 _JOINED: Final = {key.replace("-", ""): key for key in KNOWN}
@@ -96,6 +96,8 @@ def check_plans(
                 workflow = CheckedWorkflow(name, headline, place, clock)
                 found += _check_properties(workflow)
                 found += _check_workflow(workflow, extra) if is_entry(headline) else ()
+            elif "BUDGET" in headline.props and "agent" not in headline.tags:
+                found += _check_policies(CheckedWorkflow(name, headline, place, clock), "BUDGET")
         found += _same_names(name, plan, clock.zone)
     return sorted(found, key=lambda each: (each.file, each.line, each.column, each.code))
 
@@ -176,14 +178,7 @@ def _check_workflow(
     zone_error = _zone_error(props.get("TZ", workflow.clock.zone))
     if zone_error is not None:
         yield found(workflow.value_at("TZ"), "zone", Severity.ERROR, str(zone_error))
-    for key, value in props.items():
-        # The first day is compared with the last one.
-        beside = {"UNTIL": props["UNTIL"]} if key == "FROM" and "UNTIL" in props else {}
-        try:
-            policy_of({key: value, **beside}, zone_name=workflow.zone)
-        except PolicyError as error:
-            if error.key == key:
-                yield found(workflow.value_at(key), "policy", Severity.ERROR, str(error))
+    yield from _check_policies(workflow, *props)
     yield from _check_until(workflow)
     yield from _check_calls(workflow)
     if "SCHEDULE" in props:
@@ -201,6 +196,23 @@ def _check_workflow(
             yield found(workflow.when_at(), "clock-change", Severity.INFO, str(seam))
     for check in extra:
         yield from check(workflow, rule)
+
+
+def _check_policies(workflow: CheckedWorkflow, *keys: str) -> Iterator[Diagnostic]:
+    props, calls = workflow.headline.props, not workflow.headline.props.keys().isdisjoint(WHAT)
+    for key in keys:
+        # The first day is compared with the last one.
+        beside = {"UNTIL": props["UNTIL"]} if key == "FROM" and "UNTIL" in props else {}
+        try:
+            policy = policy_of({key: props[key], **beside}, zone_name=workflow.zone)
+        except PolicyError as error:
+            if error.key == key:
+                yield workflow.found(workflow.value_at(key), "policy", Severity.ERROR, str(error))
+            continue
+        if calls and any(each.unit is not Unit.RUNS for each in policy.budget):
+            message = "a command does not report what it costs, so this budget does not limit it"
+            at, fix = workflow.value_at(key), "limit the number of runs, such as 20 runs/day"
+            yield workflow.found(at, "budget-blind", Severity.WARNING, message, fix=fix)
 
 
 def _check_until(workflow: CheckedWorkflow) -> Iterator[Diagnostic]:

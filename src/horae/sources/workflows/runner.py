@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
+from horae.core.budget import total
 from horae.core.command import call_of
 from horae.core.entry import key_time
 from horae.core.headline import agent_blocks
@@ -275,6 +276,7 @@ class WorkflowRun:
         self._is_chain = False  # whether no two steps can be run at the same time now
         self._lines: list[bytes] = []  # of the log, that are not written yet
         self._live = filters.LiveSteps(runner.processes, self._bounds.at_once)
+        self._used: list[Mapping[str, object]] = []  # what runs of agents said that they used
         self._is_late = False  # whether the wall clock of the whole run is over
         self._end: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[None] | None = None
@@ -557,6 +559,7 @@ class WorkflowRun:
             directory=self._directory / f"{step.at}.agent",
             timeout=self._order.timeout,
             facts=self._order.environment,
+            note=self._used.append,
         )
         asked = asyncio.ensure_future(asking)
         cancelled = asyncio.ensure_future(self._live.cancelled.wait())
@@ -669,7 +672,7 @@ class WorkflowRun:
             if each.suffix in {".out", ".bin", ".in"} and each.name not in kept:
                 with suppress(OSError):  # it goes with the directory of the run
                     os.remove(each)
-        facts = records.kept_facts(to_builtins(record), directory)
+        facts = records.kept_facts(to_builtins(record), directory) | total(self._used)
         if bad is not None:
             facts["tail"] = "\n".join(last_lines(bad.words))
         return Ended(outcome, reason, code, facts)

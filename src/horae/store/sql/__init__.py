@@ -13,8 +13,8 @@ from importlib.resources import files
 from typing import Final, NamedTuple
 
 _THEMES: Final = (
-    "access", "entry", "event", "prune", "receipt", "run", "session", "several", "term", "text",
-    "trigger",
+    "access", "entry", "event", "prune", "purse", "receipt", "run", "session", "several", "term",
+    "text", "trigger",
 )  # fmt: skip
 _OWN: Final = {
     "": {"alike": "alike"},

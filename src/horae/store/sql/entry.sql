@@ -127,11 +127,13 @@ SELECT * FROM entry WHERE missing_at IS NOT NULL AND gone_at IS NULL
 ORDER BY +number LIMIT :limit;
 
 -- name: wake_at
--- When the next moment of all comes, and when the next pause ends.
+-- When the next moment of all comes, when the next pause ends, and when what was held until a
+-- budget has room may be tried again.
 SELECT
   (SELECT next_at FROM entry WHERE next_at IS NOT NULL AND missing_at IS NULL
    ORDER BY next_at LIMIT 1),
-  (SELECT min(paused_until) FROM entry WHERE paused_until IS NOT NULL AND gone_at IS NULL);
+  (SELECT min(paused_until) FROM entry WHERE paused_until IS NOT NULL AND gone_at IS NULL),
+  (SELECT min(start_at) FROM receipt WHERE status = 'held' AND reason_code = 'budget');
 
 -- name: rested
 -- What has rested as long as it should.

@@ -15,7 +15,9 @@ UPDATE run SET pid = :pid, pid_started = :pid_started WHERE run.number = :number
 -- End a run; without an outcome it was given back.
 UPDATE run SET
   ended_at = :now, outcome = :outcome, exit_code = :exit_code, reason = :reason,
-  reason_code = :reason_code, facts = :facts
+  reason_code = :reason_code, facts = :facts,
+  cost = coalesce(CAST(:cost AS BIGINT), run.cost),
+  tokens = coalesce(CAST(:tokens AS BIGINT), run.tokens)
 WHERE run.number = :number;
 
 -- name: of_receipt

@@ -11,7 +11,7 @@ ORDER BY receipt.number FOR NO KEY UPDATE OF receipt;
 
 -- name: ending
 -- Where the receipts of runs that have not ended stand, each with its run, and how they go on.
-SELECT receipt.number, entry, status, attempts, run.number, receipt.key, policy
+SELECT receipt.number, entry, status, attempts, run.number, receipt.key, policy, run.started_at
 FROM run JOIN receipt ON receipt.number = run.receipt
 WHERE run.ended_at IS NULL AND run.number IN (SELECT value FROM json_each(:numbers))
 ORDER BY receipt.number FOR NO KEY UPDATE OF receipt, run;

@@ -1,0 +1,273 @@
+"""Budgets: how much may be spent in a period, what a run is expected to cost, what is left.
+
+A purse is one limit: so many dollars, tokens or runs per hour, day, week or month of its zone. A
+run draws on every purse that it has, and starts only if each of them has room for what such a run
+usually costs, beside what is spent and what runs in progress are expected to cost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from statistics import median
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from horae.timing.zone import instant, local, zone
+
+DOLLAR: Final = 1_000_000  # costs are whole millionths of a dollar, whose sums are exact
+FIX: Final = "write an amount per hour, day, week or month, such as $2/day; 200k tokens/week"
+LAST: Final = 20  # runs of an entry whose median is what the next one is expected to cost
+LONGEST: Final = timedelta(days=32)  # of a period, and more
+NEAR: Final = 0.8  # of a purse: from here on an alert may follow
+ALL: Final = "all"  # the purse of everything
+CREW: Final = "crew"
+BOARD: Final = "board"
+LEFT: Final = "HORAE_BUDGET_LEFT"  # in dollars
+LEFT_TOKENS: Final = "HORAE_BUDGET_LEFT_TOKENS"
+_MOST: Final = 10**15
+_SHARED: Final = {ALL: "all entries", CREW: "the crew", BOARD: "the board"}
+_LIMIT: Final = re.compile(
+    r"(?:\$ ?(?P<dollars>\d{1,9}(?:\.\d{1,6})?)"
+    r"|(?P<count>\d{1,12}(?:\.\d{1,3})?) ?(?P<scale>[kKM]?) ?(?P<unit>token|run)s?)"
+    r" ?/ ?(?P<per>hour|day|week|month)",
+    re.ASCII,
+)
+
+
+class Unit(StrEnum):
+    DOLLARS = "dollars"
+    TOKENS = "tokens"
+    RUNS = "runs"
+
+
+class Period(StrEnum):
+    HOUR = "hour"
+    DAY = "day"
+    WEEK = "week"  # from Monday
+    MONTH = "month"
+
+
+class Purse(Struct, frozen=True, omit_defaults=True, gc=False):
+    """A limit; `of` is whose it is besides the entry: an address, `agent:NAME`, crew, board, all.
+
+    >>> str(Purse(1_500_000, Unit.DOLLARS, Period.DAY, of="crew"))
+    '$1.50/day of the crew'
+    >>> str(Purse(2_000_000, Unit.DOLLARS, Period.DAY))
+    '$2/day'
+    """
+
+    amount: int  # millionths of a dollar, tokens or runs
+    unit: Unit
+    per: Period
+    zone: str = "UTC"
+    of: str = ""
+
+    def __str__(self) -> str:
+        said = f"{self.words(self.amount).removesuffix('.00')}/{self.per}"
+        return f"{said} of {_SHARED.get(self.of, self.of)}" if self.of else said
+
+    def words(self, amount: int) -> str:
+        return amount_text(amount, self.unit)
+
+    def period(self, now: datetime) -> tuple[datetime, datetime]:
+        """Return when the period around a moment begins, and when the next one does.
+
+        >>> purse = Purse(1, Unit.RUNS, Period.DAY, "Europe/Berlin")
+        >>> start, end = purse.period(datetime.fromisoformat("2026-03-29T12:00:00+02:00"))
+        >>> f"{start:%H:%M}", str(end - start)
+        ('23:00', '23:00:00')
+        """
+        place = zone(self.zone)
+        if self.per is Period.HOUR:
+            # Hours are counted on the moment itself: the one that comes twice is two hours.
+            offset = now.astimezone(place).utcoffset() or timedelta(0)
+            shift = timedelta(seconds=offset.total_seconds() % 3600)
+            wall = now.astimezone(UTC) + shift
+            start = wall.replace(minute=0, second=0, microsecond=0) - shift
+            return start, start + timedelta(hours=1)
+        day = local(now, place).replace(hour=0, minute=0, second=0, microsecond=0)
+        day -= timedelta(
+            days={Period.WEEK: day.weekday(), Period.MONTH: day.day - 1}.get(self.per, 0)
+        )
+        start, end = instant(day, place), instant(then := self._after(day), place)
+        if end <= now:  # a clock that goes back over midnight shows the day before once more
+            start, end = end, instant(self._after(then), place)
+        return start, end
+
+    def _after(self, day: datetime) -> datetime:
+        if self.per is Period.MONTH:
+            return (day + timedelta(days=32)).replace(day=1)
+        return day + timedelta(days=7 if self.per is Period.WEEK else 1)
+
+
+def parse_budget(text: str, zone_name: str, of: str = "") -> tuple[Purse, ...]:
+    """Return the limits of a budget, which `;` divides; ValueError: it is none.
+
+    >>> [str(each) for each in parse_budget("$2/day; 200k tokens/week; 20 runs/day", "UTC")]
+    ['$2/day', '200k tokens/week', '20 runs/day']
+    """
+    found = []
+    for part in text.split(";"):
+        limit = _LIMIT.fullmatch(" ".join(part.split()))
+        if limit is None:
+            raise ValueError(FIX)
+        unit = Unit(f"{limit['unit']}s") if limit["unit"] else Unit.DOLLARS
+        scale = {"k": 1000, "K": 1000, "M": 1_000_000}.get(limit["scale"] or "", 1)
+        amount = round(
+            float(limit["dollars"] or limit["count"]) * (scale, DOLLAR)[not limit["unit"]]
+        )
+        if not 0 < amount <= _MOST:
+            raise ValueError(FIX)
+        found.append(Purse(amount, unit, Period(limit["per"]), zone_name, of))
+    return tuple(dict.fromkeys(found))
+
+
+def amount_text(amount: int, unit: Unit = Unit.DOLLARS) -> str:
+    """Return an amount in words.
+
+    >>> amount_text(1_500_000), amount_text(2_400), amount_text(1_250_000, Unit.TOKENS)
+    ('$1.50', '$0.0024', '1.25M tokens')
+    """
+    if unit is Unit.DOLLARS:
+        dollars = amount / DOLLAR
+        return f"${dollars:.2f}" if amount >= DOLLAR // 100 or not amount else f"${dollars:.4f}"
+    name = unit.value.removesuffix("s") if amount == 1 else unit.value
+    for scale, letter in ((1_000_000, "M"), (1000, "k")):
+        if unit is Unit.TOKENS and amount >= scale:
+            return f"{round(amount / scale, 2):g}{letter} {name}"
+    return f"{amount} {name}"
+
+
+class Usage(NamedTuple):
+    """What a run has used; None is not known."""
+
+    cost: int | None = None  # in millionths of a dollar
+    tokens: int | None = None
+
+    def of(self, unit: Unit) -> int | None:
+        return {Unit.DOLLARS: self.cost, Unit.TOKENS: self.tokens, Unit.RUNS: 1}[unit]
+
+
+def usage_of(facts: Mapping[str, object]) -> Usage:
+    """Return what the facts of a run say that it used.
+
+    >>> usage_of({"cost": 0.25, "tokens": 1200})
+    Usage(cost=250000, tokens=1200)
+    """
+    cost, tokens = facts.get("cost"), facts.get("tokens")
+    return Usage(
+        round(cost * DOLLAR) if type(cost) in {int, float} else None,  # type: ignore[operator]
+        tokens if type(tokens) is int else None,
+    )
+
+
+def total(several: Iterable[Mapping[str, object]]) -> dict[str, object]:
+    """Return as facts what the facts of several runs say that they used together.
+
+    >>> total([{"cost": 0.25}, {"cost": 0.5, "tokens": 9}, {}])
+    {'cost': 0.75, 'tokens': 9}
+    """
+    used = [usage_of(each) for each in several]
+    costs = [each.cost for each in used if each.cost is not None]
+    tokens = [each.tokens for each in used if each.tokens is not None]
+    facts: dict[str, object] = {"cost": sum(costs) / DOLLAR} if costs else {}
+    return facts | ({"tokens": sum(tokens)} if tokens else {})
+
+
+class Drawn(NamedTuple):
+    """What runs of an entry have drawn on a purse in its period: those that are over, or one."""
+
+    entry: int
+    runs: int
+    cost: int
+    costed: int  # runs that say what they cost
+    tokens: int
+    tokened: int
+    live: int = 0  # the number of a run that goes on; 0: those that are over
+
+    def amount(self, unit: Unit, expected: int) -> int:
+        """Return what they spent; *expected* counts for each that does not say."""
+        if unit is Unit.RUNS:
+            return self.runs
+        spent, said = (
+            (self.cost, self.costed) if unit is Unit.DOLLARS else (self.tokens, self.tokened)
+        )
+        if self.live:
+            return max(spent, expected)
+        return spent + (self.runs - said) * expected
+
+
+def expected(last: Sequence[Usage], unit: Unit) -> int:
+    """Return what a run is expected to use: the median of the last ones that say so, or 0."""
+    known = [used for each in last if (used := each.of(unit)) is not None]
+    return 1 if unit is Unit.RUNS else round(median(known)) if known else 0
+
+
+class Balance(NamedTuple):
+    """Where a purse stands in its period."""
+
+    purse: Purse
+    spent: int = 0  # by runs that are over
+    live: int = 0  # by runs in progress: the median of such runs, or more if they say so
+    own: int = 0  # what the next run is expected to use
+    until: datetime | None = None  # when the next period begins
+
+    @property
+    def left(self) -> int:
+        return max(0, self.purse.amount - self.spent - self.live)
+
+    @property
+    def has_room(self) -> bool:
+        return 0 < self.left >= self.own
+
+    @property
+    def words(self) -> str:
+        """Return the numbers as the reason of a run that does not start."""
+        purse = self.purse
+        if purse.unit is Unit.RUNS:
+            return f"the budget {purse} has no room: {purse.words(self.spent + self.live)} started"
+        said = [f"{purse.words(self.spent)} spent"]
+        said += [f"{purse.words(self.live)} expected of runs in progress"] if self.live else []
+        said += [f"{purse.words(self.own)} expected of this run"] if self.own else []
+        return f"the budget {purse} has no room: {', '.join(said)}"
+
+
+def balance(
+    purse: Purse,
+    drawn: Iterable[Drawn],
+    medians: Mapping[int, Sequence[Usage]],
+    *,
+    entry: int | None,
+    now: datetime,
+) -> Balance:
+    """Return where a purse stands; *medians* are the last runs of each entry, newest first."""
+    unit, spent, live = purse.unit, 0, 0
+    for each in drawn:
+        amount = each.amount(unit, expected(medians.get(each.entry, ()), unit))
+        spent, live = (spent, live + amount) if each.live else (spent + amount, live)
+    own = 0 if entry is None else expected(medians.get(entry, ()), unit)
+    return Balance(purse, spent, live, own, purse.period(now)[1])
+
+
+def least(balances: Iterable[Balance], unit: Unit) -> int | None:
+    """Return what the purses of a unit leave to a run; None: no purse limits that."""
+    return min((each.left for each in balances if each.purse.unit is unit), default=None)
+
+
+def left_facts(balances: Sequence[Balance]) -> dict[str, str]:
+    """Return what purses leave to a run, as variables.
+
+    >>> left_facts([Balance(Purse(2 * DOLLAR, Unit.DOLLARS, Period.DAY), spent=500_000)])
+    {'HORAE_BUDGET_LEFT': '1.5'}
+    """
+    dollars, tokens = least(balances, Unit.DOLLARS), least(balances, Unit.TOKENS)
+    facts = (
+        {}
+        if dollars is None
+        else {LEFT: f"{max(dollars, 100) / DOLLAR:.4f}".rstrip("0").rstrip(".")}
+    )
+    return facts if tokens is None else {**facts, LEFT_TOKENS: str(tokens)}

@@ -1,0 +1,85 @@
+"""The purses of runs: what a run draws on, and whether each purse has room for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from horae.core.budget import ALL, BOARD, CREW, NEAR, parse_budget, usage_of
+from horae.core.entry import Work
+from horae.core.ports import NoRoomError
+from horae.core.receipt import ENDS, Reason, ReasonCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from horae.core.agent import Agent
+    from horae.core.budget import Balance, Purse, Usage
+    from horae.core.entry import Policy
+    from horae.core.ports import Clock, Job, Ledger
+    from horae.core.receipt import Filed
+
+_SHARED: Final = {Work.TICK: (CREW, ALL), Work.DISPATCH: (BOARD, CREW, ALL)}
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What runs draw on, in a ledger; `shared` are the budgets of all, the crew and the board."""
+
+    ledger: Ledger
+    clock: Clock
+    term: int = 1
+    zone_name: str = "UTC"  # of what has none of its own
+    shared: Mapping[str, str | None] = field(default_factory=dict)
+
+    def purses(self, policy: Policy, work: Work) -> tuple[Purse, ...]:
+        """Return the purses of an entry and of all that it belongs to."""
+        found = list(policy.budget)
+        for name in _SHARED.get(work, (ALL,)):
+            if text := self.shared.get(name):
+                found += parse_budget(text, self.zone_name, name)
+        return tuple(found)
+
+    def purses_of(self, agent: Agent) -> tuple[Purse, ...]:
+        own, name = agent.definition.budget, f"agent:{agent.name}"
+        return tuple(replace(each, zone=self.zone_name, of=name) for each in own)
+
+    async def drawn(self, job: Job) -> Job:
+        """Return a run that draws on all its purses; raise NoRoomError if one has no room."""
+        purses = self.purses(job.filed.policy, job.filed.work)
+        return replace(job, balances=await self.draw(job.run.number, purses)) if purses else job
+
+    async def draw(self, run: int, purses: Sequence[Purse]) -> tuple[Balance, ...]:
+        """Let a run draw on purses; raise NoRoomError if one of them has no room."""
+        if not purses:
+            return ()
+        now = self.clock.now()
+        found = await self.ledger.draw(run, purses, now=now, term=self.term)
+        full = next((each for each in found if not each.has_room), None)
+        if full is not None:
+            raise NoRoomError(full)
+        return tuple(found)
+
+    async def nears(self, filed: Filed) -> Reason | None:
+        """Return that a run brought what is spent of a purse to 80 % or more, if it did."""
+        purses = self.purses(filed.policy, filed.work) if filed.status in ENDS else ()
+        runs = await self.ledger.runs_of(filed.number) if purses else []
+        if not runs or (ended_at := runs[-1].ended_at) is None:
+            return None
+        run, used = runs[-1], usage_of(runs[-1].facts)
+        found = await self.ledger.balances(
+            purses, now=run.started_at, entry=filed.entry, through=(ended_at, run.number)
+        )
+        for each in found:
+            near, own = NEAR * each.purse.amount, used.of(each.purse.unit) or 0
+            if each.spent - own < near <= each.spent:
+                words = f"{each.purse.words(each.spent)} of the budget {each.purse} is spent"
+                return Reason(ReasonCode.BUDGET, words)
+        return None
+
+    async def use(self, run: int, balances: Iterable[Balance], usage: Usage) -> Balance | None:
+        """Note what a run in progress has used; return a purse that is exceeded, if any."""
+        purses, now = [each.purse for each in balances], self.clock.now()
+        return await self.ledger.use(run, purses, usage, now=now, term=self.term)

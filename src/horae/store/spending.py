@@ -1,0 +1,141 @@
+"""What runs spend, in the ledger: who draws on which purse, and what is left in it.
+
+Each of these is one transaction beside which no other is written, so that of two runs that want
+the last of a purse one gets it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from horae.core import entry as rules
+from horae.core.budget import ALL, LAST, Balance, Drawn, Purse, Usage, balance
+from horae.core.ports import SpentRun, micros, moment
+from horae.core.receipt import Reason, ReasonCode, Status, is_planned
+from horae.store.codec import read_agents
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from horae.core.ports import LedgerRow
+    from horae.store.ledger import Transaction
+
+_NEVER: Final = 1 << 62
+_RECURS: Final = (rules.CronRule, rules.RepeaterRule, rules.CadenceRule)
+
+
+def own(entry: int) -> str:
+    """Return the name of the purse of an entry."""
+    return f"entry:{entry}"
+
+
+def balances(
+    tx: Transaction,
+    purses: Sequence[Purse],
+    *,
+    now: datetime,
+    entry: int,
+    but: int = 0,
+    is_exact: bool = False,
+    through: tuple[datetime, int] | None = None,
+) -> list[Balance]:
+    """Return where purses stand without a run; *is_exact*: nothing is expected of live ones.
+
+    *through* is the end of a run, and its number: later ends do not count.
+    """
+    at, number = (_NEVER, 0) if through is None else (micros(through[0]), through[1])
+    medians: dict[int, list[Usage]] = {}
+    found = []
+    for purse in purses:
+        name, since = purse.of or own(entry), purse.period(now)[0]
+        period = {"name": name, "since": since, "at": at, "last": number}
+        drawn = tx.every(_drawn, "purse.drawn", **period, but=but)
+        for each in {entry, *(each.entry for each in drawn)} - medians.keys():
+            medians[each] = last(tx, each)
+        usual = {} if is_exact else medians
+        found.append(balance(purse, drawn, usual, entry=entry, now=now))
+    return found
+
+
+def last(tx: Transaction, entry: int) -> list[Usage]:
+    return tx.every(lambda row: Usage(row[0], row[1]), "purse.last", name=own(entry), most=LAST)
+
+
+def draw(tx: Transaction, number: int, purses: Sequence[Purse], *, now: datetime) -> list[Balance]:
+    """Let a run draw on purses if each has room; return where they stand without it."""
+    run = tx.run(number)
+    filed = None if run is None else tx.receipt(run.receipt)
+    if run is None or filed is None:
+        return []
+    found = balances(tx, purses, now=now, entry=filed.entry, but=number)
+    if all(each.has_room for each in found):
+        put(tx, number, filed.entry, run.started_at, [each.of for each in purses if each.of])
+    return found
+
+
+def put(
+    tx: Transaction, run: int, entry: int, started_at: datetime, names: Iterable[str] = ()
+) -> None:
+    for name in dict.fromkeys((ALL, own(entry), *names)):
+        tx.change("purse.put", name=name, started_at=started_at, run=run)
+
+
+def use(
+    tx: Transaction, number: int, purses: Sequence[Purse], usage: Usage, *, now: datetime
+) -> Balance | None:
+    """Note what a run in progress has used so far; return a purse that it exceeds, if any."""
+    tx.change("purse.use", number=number, cost=usage.cost, tokens=usage.tokens)
+    run = tx.run(number)
+    filed = None if run is None else tx.receipt(run.receipt)
+    if filed is None:
+        return None
+    found = balances(tx, purses, now=now, entry=filed.entry, is_exact=True)
+    return next((each for each in found if each.spent + each.live > each.purse.amount), None)
+
+
+def refuse(tx: Transaction, number: int, found: Balance, *, now: datetime) -> bool:
+    """Skip the receipt of a run that a purse has no room for, or hold it until that has."""
+    run, reason = tx.run(number), Reason(ReasonCode.BUDGET, found.words)
+    if run is None or not tx.give_back(number, reason=reason, now=now):
+        return False
+    filed = tx.receipt(run.receipt)
+    if filed is None:
+        return False
+    known = tx.entry(filed.entry)
+    rule = known.item.rule if known is not None and isinstance(known.item, rules.Entry) else None
+    recurs = is_planned(filed.receipt.key) and isinstance(rule, _RECURS)
+    if recurs or filed.parent is not None or found.until is None:  # a parent waits for its end
+        return tx.finish(filed, Status.SKIPPED, reason=reason, now=now)
+    reason = Reason(ReasonCode.BUDGET, f"{reason}; held until {rules.key_time(found.until)}")
+    return tx.move(filed, Status.HELD, reason=reason, now=now, start_at=found.until)
+
+
+def try_again(tx: Transaction, *, now: datetime) -> list[int]:
+    """Let receipts wait again that were held until now."""
+    reason = Reason(ReasonCode.READY, "a new period of the budget has begun")
+    numbers = [row[0] for row in tx.rows("purse.again", now=now)]
+    return [each for each in numbers if tx.release(each, reason=reason, now=now)]
+
+
+def costs(tx: Transaction, *, since: datetime, until: datetime) -> list[SpentRun]:
+    return tx.every(_spent, "purse.costs", since=since, until=until)
+
+
+def of_receipts(tx: Transaction, numbers: Iterable[int]) -> dict[int, Usage]:
+    rows = tx.rows("purse.of_receipts", numbers=json.dumps([*numbers]))
+    return {row[0]: Usage(row[1], row[2]) for row in rows}
+
+
+def usual(tx: Transaction, entries: Iterable[int]) -> dict[int, list[Usage]]:
+    return {each: last(tx, each) for each in entries}
+
+
+def _drawn(row: LedgerRow) -> Drawn:
+    return Drawn(*(row[at] for at in range(7)))
+
+
+def _spent(row: LedgerRow) -> SpentRun:
+    at, cost, tokens, entry, title, agents = (row[place] for place in range(6))
+    return SpentRun(moment(int(at)), cost, tokens, entry, title, read_agents(agents))
