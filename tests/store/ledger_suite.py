@@ -1757,6 +1757,7 @@ class ReadingSuite:
         assert {each.entry for each in window.receipts} == {poll.number, digest.number}
         assert not (await ledger.receipts(statuses=[Status.DONE])).receipts
         assert len((await ledger.receipts(statuses=[Status.WAITING])).receipts) == 11
+        assert await ledger.count_open() == {Status.WAITING: 11}
         both = await ledger.receipts(statuses=[Status.WAITING, Status.DONE], limit=11)
         assert (len(both.receipts), both.cursor) == (11, None)
 

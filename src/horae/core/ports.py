@@ -323,6 +323,7 @@ class Ledger(Protocol):
     async def late(
         self, *, since: datetime, until: datetime, by: timedelta, limit: int = 1000
     ) -> list[Filed]: ...
+    async def count_open(self) -> dict[Status, int]: ...
     async def runs_of(self, receipt: int) -> list[Run]: ...
     async def run(self, number: int) -> Run | None: ...
     async def last_run(self, entry: int) -> Run | None: ...
@@ -479,8 +480,8 @@ def compact_words(**words: str) -> str:
 async def receipts_of(ledger: Ledger, statuses: Collection[Status]) -> list[Filed]:
     page = await ledger.receipts(statuses=statuses, limit=1000)
     found = [*page.receipts]
-    while page.cursor is not None:
-        page = await ledger.receipts(statuses=statuses, limit=1000, cursor=page.cursor)
+    while page.cursor is not None:  # each page costs a look at all that are not final
+        page = await ledger.receipts(statuses=statuses, limit=10_000, cursor=page.cursor)
         found += page.receipts
     return found
 

@@ -356,7 +356,7 @@ class Service:
         """
         now, ledger = self.clock.now(), self.ledger
         counts = await ledger.count_entries(due_before=now - GRACE)
-        pending = [self._current(each) for each in await receipts_of(ledger, states.OPEN)]
+        pending = await self._open()
         late = await ledger.late(since=now - DAY, until=now, by=GRACE, limit=BATCH)
 
         async def recent(statuses: Collection[Status]) -> tuple[Filed, ...]:
@@ -379,8 +379,7 @@ class Service:
             return tuple(map(self._entry_line, await ledger.entries_that_are(trait, limit=limit)))
 
         in_line = sorted(pending, key=lambda each: (each.receipt.start_at, each.number))
-        crew = await ledger.entries_that_are(Trait.AGENT, limit=limit)
-        agents = [await self._agent_line(each, in_line) for each in crew]
+        agents = await self.agents(limit=limit, pending=in_line)
         coming = [] if self._obstacle() else await ledger.coming(limit=limit)
         broken = await ledger.entries_that_are(Trait.BROKEN, limit=BATCH)
         problems = [*engine.problems, *map(broken_words, broken)]
@@ -420,6 +419,18 @@ class Service:
             problems=tuple(dict.fromkeys(problems)),  # an engine knows the broken ones, too
             disk=engine.disk,
         )
+
+    async def _open(self) -> list[Filed]:
+        return [self._current(each) for each in await receipts_of(self.ledger, states.OPEN)]
+
+    async def agents(
+        self, *, limit: int, pending: Sequence[Filed] | None = None
+    ) -> list[views.AgentLine]:
+        """Return the agents that tick; *pending* are all receipts that are not final, if known."""
+        crew = await self.ledger.entries_that_are(Trait.AGENT, limit=limit)
+        if pending is None:
+            pending = await self._open() if crew else []
+        return [await self._agent_line(each, pending) for each in crew]
 
     async def _agent_line(self, found: Listed, pending: Sequence[Filed]) -> views.AgentLine:
         state, entry = self.agent_state(found.memory), self._entry_line(found)

@@ -479,6 +479,9 @@ class Transaction:
         page = tuple(found[:limit])
         return ReceiptPage(page, page[-1].number if len(found) > limit else None)
 
+    def count_open(self) -> dict[Status, int]:
+        return {Status(row[0]): row[1] for row in self.rows("receipt.count_open")}
+
     def late(
         self, *, since: datetime, until: datetime, by: timedelta, limit: int = 1000
     ) -> list[Filed]:
@@ -1285,6 +1288,7 @@ class SqlLedger(ABC):
     receipts = _reading(Transaction.receipts)
     unsettled = _reading(Transaction.unsettled)
     late = _reading(Transaction.late)
+    count_open = _reading(Transaction.count_open)
     run = _reading(Transaction.run)
     runs_of = _reading(Transaction.runs_of)
     last_run = _reading(Transaction.last_run)

@@ -603,13 +603,13 @@ async def changes(front: Front) -> PublicChanges:
     return PublicChanges(changes=commits, agent=shown)
 
 
-async def _public_agents(front: Front) -> tuple[views.AgentLine, ...]:
+async def _public_agents(front: Front) -> list[views.AgentLine]:
     if not front.is_public:
         raise NotOfferedError("public status; `server.public` is off")
-    return (await front.service.status(front.facts(), limit=1000)).agents
+    return await front.service.agents(limit=1000)
 
 
-async def _public_status(front: Front, found: tuple[views.AgentLine, ...]) -> PublicStatus | None:
+async def _public_status(front: Front, found: list[views.AgentLine]) -> PublicStatus | None:
     agent = next((each for each in found if each.running), found[0] if found else None)
     if agent is None:
         return None

@@ -22,14 +22,13 @@ class AgentPage(Shape, frozen=True):
 @routes.get("/api/v1/agents", Scope.READ)
 async def agents(front: Front, query: AgentsQuery) -> AgentPage:
     """List the agents that tick: whether each is running, its next tick, its lifecycle state."""
-    return AgentPage(agents=(await front.service.status(front.facts(), limit=query.limit)).agents)
+    return AgentPage(agents=tuple(await front.service.agents(limit=query.limit)))
 
 
 @routes.get("/api/v1/agents/{name}", Scope.READ)
 async def agent(front: Front, name: str) -> AgentLine:
     """Show one agent that ticks."""
-    stands = await front.service.status(front.facts(), limit=1000)
-    for each in stands.agents:
+    for each in await front.service.agents(limit=1000):
         if name in {each.agent, str(each.entry), each.address.removeprefix("agent:")}:
             return each
     raise NotOfferedError(f"agent {name[:100]!r} that ticks")

@@ -113,6 +113,13 @@ WHERE (status = 'waiting' OR status = 'held' OR status = 'starting' OR status = 
   AND instr(:statuses, status) > 0
 ORDER BY +number DESC LIMIT :limit;
 
+-- name: count_open
+-- How many receipts are not final, by status; said so that the small index of them is used.
+SELECT status, count(*) FROM receipt
+WHERE (status = 'waiting' OR status = 'held' OR status = 'starting' OR status = 'running')
+  AND entry > 0
+GROUP BY status;
+
 -- name: give_up_keys
 -- Let what was decided without a run about moments that come again give its key up. The plus
 -- says that few receipts are planned for later, however many entries there are.
