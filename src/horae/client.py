@@ -657,6 +657,10 @@ class ServerClient(Client):
         if isinstance(error, TimeoutError):
             late = "the engine did not answer in time; the request may still be carried out"
             return EngineUnreachableError(self.url, late)
+        if untrusted := getattr(error, "verify_message", ""):
+            remedy = "check the address, or name the certificate of its authority in SSL_CERT_FILE"
+            reason = f"its certificate is not trusted ({untrusted}); {remedy}"
+            return EngineUnreachableError(self.url, reason)
         cause = getattr(error, "strerror", None) or error  # without the number of an OSError
         reason = f"no engine answers ({cause}); check the address, and that the engine is running"
         return EngineUnreachableError(self.url, reason)

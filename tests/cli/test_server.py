@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import ssl
+import subprocess
+import threading
+from contextlib import suppress
+from queue import Queue
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -167,6 +173,61 @@ def test_a_server_that_does_not_answer_or_is_none_is_an_error(
     assert (silent.code, "http://127.0.0.1:1: no engine answers" in silent.err) == (3, True)
     monkeypatch.setenv("HORAE_SERVER", "127.0.0.1:1")
     assert call("status").code == 2
+
+
+@pytest.fixture
+def over_tls(engine: tuple[str, str, Path], tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """Return the address of a proxy that speaks TLS for the engine, and its certificate."""
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1",
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
+         "-keyout", str(key), "-out", str(certificate)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    behind = urlsplit(engine[0]).port
+    assert behind is not None
+
+    async def passed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        near, far = await asyncio.open_connection("127.0.0.1", behind)
+        await asyncio.gather(_copied(reader, far), _copied(near, writer))
+
+    async def proxied() -> None:
+        server = await asyncio.start_server(passed, "127.0.0.1", 0, ssl=context)
+        port.put(server.sockets[0].getsockname()[1])
+        await asyncio.to_thread(stop.wait)
+        server.close()
+
+    port, stop = Queue[int](), threading.Event()
+    thread = threading.Thread(target=lambda: asyncio.run(proxied()))
+    thread.start()
+    yield f"https://localhost:{port.get()}", certificate
+    stop.set()
+    thread.join()
+
+
+async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError, ssl.SSLError):  # a client may end a connection before it is used
+        while part := await reader.read(65536):
+            writer.write(part)
+            await writer.drain()
+    writer.close()
+
+
+def test_an_engine_is_asked_over_tls_if_its_certificate_is_trusted(
+    elsewhere: Call, over_tls: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, certificate = over_tls
+    monkeypatch.setenv("HORAE_SERVER", url)
+    refused = elsewhere("status")
+    assert refused.code == 3
+    assert "certificate" in refused.err
+    assert "SSL_CERT_FILE" in refused.err
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    ran = elsewhere("run", "Digest", "--wait")
+    assert (ran.code, ran.out) == (0, "all the news\n")
 
 
 def test_inside_a_run_its_own_engine_is_asked(
