@@ -7,12 +7,12 @@ import pytest
 from horae.core.scope import (
     Scope,
     ScopeError,
-    TokenNameError,
     allows,
     check_token_name,
     parse_scopes,
     scope_words,
 )
+from horae.errors import HoraeError
 
 
 def test_only_admin_contains_other_scopes() -> None:
@@ -37,5 +37,5 @@ def test_a_name_has_letters_digits_and_three_signs(name: str) -> None:
     "name", ["", "operator", "-x", ".x", "a b", "a:b", "a/b", "a\n", "é", "٣", "x" * 65, "\x1b[2J"]
 )
 def test_any_other_name_is_refused(name: str) -> None:
-    with pytest.raises(TokenNameError, match="cannot be called"):
+    with pytest.raises(HoraeError, match="cannot be called"):
         check_token_name(name)

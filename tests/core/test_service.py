@@ -31,11 +31,11 @@ from horae.core.views import (
     EngineFacts,
     EntryNotFoundError,
     EntryStateError,
-    ReceiptNotFoundError,
     RequestError,
     RunNotFoundError,
     RunStateError,
 )
+from horae.errors import HoraeError
 from horae.org.document import read
 from horae.sources.plans.arming import scan_plan
 from horae.store.sqlite import SqliteLedger
@@ -924,7 +924,7 @@ async def test_a_receipt_and_a_run_are_told_by_their_numbers() -> None:
             "Digest",
             "done",
         )
-        with pytest.raises(ReceiptNotFoundError, match="there is no receipt 99"):
+        with pytest.raises(HoraeError, match="there is no receipt 99"):
             await here.service.receipt(99)
         with pytest.raises(RunNotFoundError, match="there is no run 99"):
             await here.service.run(99)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.core.ports import LiteralSecretError, SecretError, UnaskedSecretError
+from horae.core.ports import SecretError, UnaskedSecretError
 from horae.core.secret import parse_source
+from horae.errors import HoraeError
 from horae.process import secrets
 from horae.process.secrets import NamedSecrets
 from store.ledger_suite import story
@@ -264,7 +265,7 @@ async def test_beside_a_shared_ledger_no_secret_is_kept(home: Home) -> None:
     known = NamedSecrets({}, home.environ, store="postgresql://db/x")
     assert await known.keep("MODE", "fast") == "fast"
     for name in ("API_KEY", "webhook-deploy"):
-        with pytest.raises(LiteralSecretError, match="in \\[secrets\\]") as error:
+        with pytest.raises(HoraeError, match="in \\[secrets\\]") as error:
             await known.keep(name, VALUE)
         assert VALUE not in str(error.value)
 

@@ -33,23 +33,6 @@ _LONGEST_AGENT: Final = 200  # characters of what a browser calls itself
 SESSION_ENDED: Final = "session_ended"  # the event after which nothing is open in a session
 
 
-class TokenTakenError(HoraeError, code="token_taken", exit_code=Exit.CONFLICT):
-    def __init__(self, name: str) -> None:
-        self.name = name
-        remedy = f"choose another name, or revoke the token with `horae token revoke {name}`"
-        super().__init__(f"a token named {name!r} already exists; {remedy}")
-
-
-class NoTokenError(HoraeError, code="no_token", exit_code=Exit.NOT_FOUND):
-    def __init__(self, name: str) -> None:
-        self.name = name
-        super().__init__(
-            "the operator's token cannot be revoked; `horae token new` replaces it"
-            if name == OPERATOR
-            else f"no token is called {name!r}; `horae token list` shows the names"
-        )
-
-
 class Token(Struct, frozen=True):
     """A named token; of its text the ledger has only a digest."""
 
@@ -118,12 +101,6 @@ class Tokens:
     async def touch(self, name: str, *, now: datetime) -> None:
         values = {"name": name, "now": now, "before": now - TOUCHED}
         await self._ledger.write(ANYBODY, lambda tx: tx.change("access.touch_token", **values))
-
-
-class NoSessionError(HoraeError, code="session_not_found", exit_code=Exit.NOT_FOUND):
-    def __init__(self, session: str) -> None:
-        self.session = session
-        super().__init__(f"there is no session {session!r}; `horae token sessions` lists them")
 
 
 class Session(Struct, frozen=True):
@@ -204,7 +181,8 @@ class Sessions:
 async def end_sessions(sessions: Sessions, which: str, *, now: datetime) -> list[Session]:
     ended = await sessions.end(None if which == ALL_SESSIONS else which, now=now)
     if not ended and which != ALL_SESSIONS:
-        raise NoSessionError(which)
+        words = f"there is no session {which!r}; `horae token sessions` lists them"
+        raise HoraeError(words, code="session_not_found", exit_code=Exit.NOT_FOUND, session=which)
     return ended
 
 

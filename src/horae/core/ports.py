@@ -526,15 +526,6 @@ class UnaskedSecretError(SecretError):
     """A secret that a look does not read, as that would call a command."""
 
 
-class LiteralSecretError(HoraeError, code="secret_literal", exit_code=Exit.USAGE):
-    def __init__(self, name: str) -> None:
-        self.name = name
-        super().__init__(
-            f"{name}: a shared ledger cannot store secrets; use ${{NAME}} instead, and configure "
-            "its source in [secrets] of horae.toml on each node"
-        )
-
-
 class Given(NamedTuple):
     variables: Mapping[str, str] = MappingProxyType({})
     hidden: frozenset[str] = frozenset()

@@ -30,18 +30,6 @@ class ScopeError(HoraeError, code="token_scope", exit_code=Exit.USAGE):
         super().__init__(f"{what}; the scopes are {', '.join(Scope)}")
 
 
-class TokenNameError(HoraeError, code="token_name", exit_code=Exit.USAGE):
-    def __init__(self, name: str) -> None:
-        self.name = name
-        reason = (
-            "the name is reserved for the token in the data directory"
-            if name == OPERATOR
-            else "use at most 64 letters, digits, dots, hyphens and underscores, "
-            "and begin with a letter or digit"
-        )
-        super().__init__(f"a token cannot be called {name!r}: {reason}")
-
-
 def allows(scopes: Collection[Scope], needed: Scope) -> bool:
     """Tell whether scopes contain another one; only `admin` contains others.
 
@@ -84,5 +72,10 @@ def scope_words(scopes: Collection[Scope]) -> list[str]:
 
 def check_token_name(name: str) -> str:
     if name == OPERATOR or not _NAME.fullmatch(name):
-        raise TokenNameError(name)
+        reason = "use at most 64 letters, digits, dots, hyphens and underscores"
+        reason += ", and begin with a letter or digit"
+        if name == OPERATOR:
+            reason = "the name is reserved for the token in the data directory"
+        words = f"a token cannot be called {name!r}: {reason}"
+        raise HoraeError(words, code="token_name", exit_code=Exit.USAGE, name=name)
     return name

@@ -34,7 +34,7 @@ from horae.core.ports import (
 from horae.core.project import TINY, Moment, decided, next_moment, project, tick_delay, unpaused
 from horae.core.receipt import Filed, Reason, ReasonCode, Receipt, Status
 from horae.core.text import is_number, moment_text
-from horae.errors import HoraeError
+from horae.errors import Exit, HoraeError
 from horae.timing import backoff
 from horae.timing.cron import count_any
 from horae.timing.repeater import RepeaterKind
@@ -197,7 +197,9 @@ class Service:
     async def filed(self, number: int) -> Filed:
         filed = await self.ledger.receipt(number)
         if filed is None:
-            raise views.ReceiptNotFoundError(number)
+            words = f"there is no receipt {number}; `horae history` lists the receipts"
+            code = "receipt_not_found"
+            raise HoraeError(words, code=code, exit_code=Exit.NOT_FOUND, number=number)
         return self._current(filed)
 
     async def receipt(self, number: int) -> views.ReceiptDetail:

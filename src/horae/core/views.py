@@ -621,12 +621,6 @@ class CannotRunError(HoraeError, code="cannot_run"):
         super().__init__(f"{title} cannot run: {why}")
 
 
-class ReceiptNotFoundError(HoraeError, code="receipt_not_found", exit_code=Exit.NOT_FOUND):
-    def __init__(self, number: int) -> None:
-        self.number = number
-        super().__init__(f"there is no receipt {number}; `horae history` lists the receipts")
-
-
 class RunNotFoundError(HoraeError, code="run_not_found", exit_code=Exit.NOT_FOUND):
     def __init__(self, what: int | str) -> None:
         self.what = what

@@ -18,7 +18,8 @@ from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Final
 
 from horae.core import secret
-from horae.core.ports import Given, LiteralSecretError, SecretError, UnaskedSecretError
+from horae.core.ports import Given, SecretError, UnaskedSecretError
+from horae.errors import Exit, HoraeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -106,7 +107,9 @@ class NamedSecrets:
         """Keep a text that somebody gave; beside a shared ledger only one that is no secret."""
         if self.keeps is None:
             if name.startswith(secret.WEBHOOK) or secret.looks_secret(name, text):
-                raise LiteralSecretError(name)
+                words = f"{name}: a shared ledger cannot store secrets; use ${{NAME}} instead, and "
+                words += "configure its source in [secrets] of horae.toml on each node"
+                raise HoraeError(words, code="secret_literal", exit_code=Exit.USAGE, name=name)
             return text
         kept = await asyncio.to_thread(self.keeps, name, text)
         self._remember(name, text)

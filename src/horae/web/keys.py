@@ -26,9 +26,7 @@ from horae.core.access import (
     SESSION_RENEWED,
     TOUCHED,
     NewToken,
-    NoTokenError,
     Token,
-    TokenTakenError,
 )
 from horae.core.ports import Clock, LedgerBusyError, LedgerError, LedgerWriteError
 from horae.core.private import replace_durably
@@ -390,13 +388,18 @@ async def add_token(
     text = f"{_PREFIX}{new_token()}"
     token = NewToken(check_token_name(name), in_order(scopes), now, token=text)
     if not await tokens.add(token, _digest(text)):
-        raise TokenTakenError(name)
+        remedy = f"choose another name, or revoke the token with `horae token revoke {name}`"
+        words = f"a token named {name!r} already exists; {remedy}"
+        raise HoraeError(words, code="token_taken", exit_code=Exit.CONFLICT, name=name)
     return token
 
 
 async def revoke_token(tokens: Tokens, name: str, *, now: datetime) -> None:
     if not await tokens.revoke(name, now=now):
-        raise NoTokenError(name)
+        words = f"no token is called {name!r}; `horae token list` shows the names"
+        if name == OPERATOR:
+            words = "the operator's token cannot be revoked; `horae token new` replaces it"
+        raise HoraeError(words, code="no_token", exit_code=Exit.NOT_FOUND, name=name)
 
 
 def write_token(directory: Path, token: str = "", name: str = NAME) -> str:
