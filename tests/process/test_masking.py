@@ -7,7 +7,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 from hypothesis import example, given, strategies as st
 
-from horae.process.masking import MASK, Masker, disguises
+from horae.process.masking import MASK, Masker, spellings_of
 
 SECRET = b"hunter2/+=& \xc3\xa9"
 
@@ -30,18 +30,18 @@ def masked(spellings: tuple[bytes, ...], *chunks: bytes) -> bytes:
     ],
 )
 def test_every_spelling_is_masked(spelling: bytes) -> None:
-    shown = masked(disguises([SECRET, b'a"b\\c\nd']), b"<" + spelling + b">")
+    shown = masked(spellings_of(frozenset({SECRET, b'a"b\\c\nd'})), b"<" + spelling + b">")
     assert MASK in shown
     assert b"hunter" not in shown
     assert len(shown) < len(spelling) + 12 - len(SECRET) // 2 + len(MASK)
 
 
 def test_a_secret_too_short_to_be_told_from_words_is_not_looked_for() -> None:
-    assert disguises([b"abc", b""]) == ()
+    assert spellings_of(frozenset({b"abc", b""})) == ()
 
 
 def test_one_line_of_a_secret_of_many_lines_is_masked_by_itself() -> None:
-    masker = Masker(disguises([b"begin\nfirst-half-of-it\r\nsecond-half-of-it\n"]))
+    masker = Masker(spellings_of(frozenset([b"begin\nfirst-half-of-it\r\nsecond-half-of-it\n"])))
     said = masker.feed(b"begin at 2: second-half-of-it, first-half-of-it\n") + masker.rest()
     assert said == b"begin at 2: " + MASK + b", " + MASK + b"\n"
 

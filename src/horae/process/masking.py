@@ -20,13 +20,9 @@ _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456
 _ESCAPES = {0x22: b'\\"', 0x5C: b"\\\\", 0x0A: b"\\n", 0x0D: b"\\r", 0x09: b"\\t"}
 
 
-def disguises(secrets: Iterable[bytes]) -> tuple[bytes, ...]:
-    """Return every spelling of some secrets that is looked for: plain, base64, URL, JSON."""
-    return spellings_of(frozenset(secrets))
-
-
 @lru_cache(maxsize=32)  # a run mostly has the secrets of the run before
 def spellings_of(secrets: frozenset[bytes]) -> tuple[bytes, ...]:
+    """Return every spelling of some secrets that is looked for: plain, base64, URL, JSON."""
     found = {spelling for secret in secrets for spelling in _spellings(secret)}
     return tuple(sorted(each for each in found if len(each) >= SHORTEST))
 
@@ -83,8 +79,8 @@ class Masker:
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
-    raw = [each.encode("utf-8", "surrogateescape") for each in secrets]
-    masker = Masker(disguises(raw))
+    raw = frozenset(each.encode("utf-8", "surrogateescape") for each in secrets)
+    masker = Masker(spellings_of(raw))
     shown = masker.feed(text.encode("utf-8", "surrogateescape")) + masker.rest()
     return shown.decode("utf-8", "surrogateescape")
 

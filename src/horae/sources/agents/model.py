@@ -21,7 +21,7 @@ from horae.core import tool_policy
 from horae.core.private import private_file
 from horae.core.receipt import shown
 from horae.errors import Exit, HoraeError
-from horae.process.masking import disguises
+from horae.process.masking import spellings_of
 from horae.sources.agents.tools import Toolbox
 
 if TYPE_CHECKING:
@@ -92,7 +92,8 @@ async def work(
     from pydantic_ai.usage import RunUsage
 
     secrets = [environ[name] for name in (order.key, *order.secrets) if environ.get(name)]
-    spellings = disguises(each.encode("utf-8", "surrogateescape") for each in secrets)
+    raw = (each.encode("utf-8", "surrogateescape") for each in secrets)
+    spellings = spellings_of(frozenset(raw))
     box = Toolbox(
         work_in,
         policy := tool_policy.parse_policy(order.tools),

@@ -35,7 +35,7 @@ from horae.core.receipt import EndCause, Reason, ReasonCode, RunFinish, Status, 
 from horae.core.tool_policy import ToolPolicy, ToolPolicyError, policy_of
 from horae.errors import Exit, HoraeError
 from horae.process.logs import RunLog
-from horae.process.masking import Masker, disguises
+from horae.process.masking import Masker, spellings_of
 from horae.process.processes import LOG_NAME, Processes, Spec, guessed_secrets
 from horae.process.ready import allowed_environment, unread, why_unready
 from horae.process.run_settings import RunSettings, facts_of, hidden_bytes, why_held
@@ -460,7 +460,7 @@ def _result(
     data = RunLog(path).last(_LONGEST_RESULT)[0]
     if is_model:
         # It did not pass the supervisor, and its program knows only its own environment.
-        masker = Masker(disguises(secrets))
+        masker = Masker(spellings_of(frozenset(secrets)))
         masked = masker.feed(data) + masker.rest()
         if masked != data:
             _write(path, masked.decode("utf-8", "replace"))

@@ -44,7 +44,7 @@ from horae.org.document import read
 from horae.org.world import World, every, worlds
 from horae.process.cgroup import CgroupLimits
 from horae.process.logs import clear
-from horae.process.masking import MASK, Masker, disguises
+from horae.process.masking import MASK, Masker, spellings_of
 from horae.process.processes import LOG_NAME, Spec, guessed_secrets
 from horae.process.ready import allowed_environment
 from horae.process.run_settings import RunSettings, facts_of, hidden_bytes, why_held
@@ -268,7 +268,7 @@ class WorkflowRun:
         base = (number, (), order.work, self._environment, order.directory)
         self._spec = Spec(*base, is_reported=False, grace=grace)  # of all that is run
         self._secrets = tuple(sorted(guessed_secrets(self._environment) | hidden_bytes(given)))
-        self._spellings = disguises(self._secrets)
+        self._spellings = spellings_of(frozenset(self._secrets))
         self._before = records.outputs_of(order.resume)
         self._input = filters.StepOutput.of(order.directory / "input.in", order.input)
         self._tools: dict[str, InstalledTool] = {}
