@@ -15,7 +15,6 @@ from horae.core.decide import parse_after
 from horae.extras.importers.job import import_job
 from horae.extras.importers.rule import UnfitError
 from horae.extras.importers.systemd import (
-    milliseconds,
     read_event,
     read_timer,
     settings_of,
@@ -324,4 +323,3 @@ def test_no_text_breaks_the_reader(text: str) -> None:
     reading = read_timer(timer, name="x.timer", service=text, zone_name="UTC")
     assert reading.jobs or reading.remarks, "it is taken, or named"
     assert all(each.line <= text.count("\n") + 1 for each in settings_of(text))
-    assert (milliseconds(text) or 0) >= 0

@@ -64,7 +64,7 @@ def parse_duration(text: str, *, allow_zero: bool = False) -> timedelta:
         parts = zip(match.groups(default="0"), _UNITS, strict=True)
         return _checked(text, list(parts), allow_zero=allow_zero)
     reason = "must be numbers with units, such as 90s, 10m, 1h30m, 3d, 1w"
-    meant = _meant(text)
+    meant = loose_duration(text)
     suggestion = format_duration(meant) if meant else None
     if not text.strip():
         reason, suggestion = "is empty", "a number and a unit, such as 10m"
@@ -81,7 +81,7 @@ def parse_cadence(text: str) -> timedelta:
         number, unit = match.groups()
         return _checked(text, [(number, unit or "ms")], allow_zero=False)
     suggestion = "a number and a unit, such as 10m"
-    if meant := _meant(text):
+    if meant := loose_duration(text):
         unit = next((unit for unit in ("h", "m", "s") if not meant % _UNITS[unit]), "")
         suggestion = f"{meant // _UNITS[unit or 'ms']}{unit}"
     reason = "must be a number with s, m or h, or a bare number of milliseconds"
@@ -115,8 +115,12 @@ def _checked(text: str, parts: list[tuple[str, str]], *, allow_zero: bool) -> ti
     return length
 
 
-def _meant(text: str) -> timedelta | None:
-    """Return what `1.5 hours` or `10 MIN` was probably meant to say."""
+def loose_duration(text: str) -> timedelta | None:
+    """Return what a length of time says, or was probably meant to say.
+
+    >>> loose_duration("1h 30min"), loose_duration("1.5 hours"), loose_duration("infinity")
+    (datetime.timedelta(seconds=5400), datetime.timedelta(seconds=5400), None)
+    """
     plain = text.strip().lower().lstrip("+-")
     if len(plain) > 40 or not re.fullmatch(f"(?:{_LOOSE.pattern})+", plain):
         return None

@@ -17,7 +17,6 @@ import re
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
@@ -26,7 +25,7 @@ from horae.errors import ScheduleError
 from horae.extras.importers import rule as foreign
 from horae.extras.importers.job import CONTROL, LONGEST_LINE, ForeignJob, Reading, as_user
 from horae.extras.importers.rule import Dialect, ForeignRule, UnfitError, numbers
-from horae.timing.duration import format_duration, parse_duration
+from horae.timing.duration import format_duration, loose_duration
 from horae.timing.zone import zone
 
 _NAMES: Final = {
@@ -53,6 +52,8 @@ _HOUR: Final = _dialect("hour", 0, 23)
 _MINUTE: Final = _dialect("minute", 0, 59)
 _SECOND: Final = _dialect("second", 0, 59)
 _LONGEST: Final = 1_000
+_ONE_MINUTE: Final = timedelta(minutes=1)
+_TINY: Final = timedelta(milliseconds=1)
 
 
 class CalendarEvent(NamedTuple):
@@ -180,15 +181,6 @@ def _from_last(text: str) -> frozenset[int]:
 
 _SECTION: Final = re.compile(r"\[([A-Za-z]+)\]")
 _TRUE: Final = frozenset({"1", "yes", "y", "true", "t", "on"})
-_SPAN: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*")
-_SPANS: Final = {
-    **dict.fromkeys(("", "s", "sec", "second", "seconds"), 1000),
-    **dict.fromkeys(("ms", "msec"), 1),
-    **dict.fromkeys(("m", "min", "minute", "minutes"), 60_000),
-    **dict.fromkeys(("h", "hr", "hour", "hours"), 3_600_000),
-    **dict.fromkeys(("d", "day", "days"), 86_400_000),
-    **dict.fromkeys(("w", "week", "weeks"), 604_800_000),
-}
 _COUNTED: Final = {
     "OnActiveSec": "from when the timer is started",
     "OnBootSec": "from when the machine boots",
@@ -424,32 +416,20 @@ def _events(
 
 
 def _instead(value: str) -> str:
-    length = milliseconds(value)
-    minutes, rest = divmod(length or 1, 60_000)
+    minutes, rest = divmod(_span(value) or _TINY, _ONE_MINUTE)
     if not rest and minutes and 60 % minutes == 0:
         return f"write OnCalendar=*:0/{minutes}" if minutes < 60 else "write OnCalendar=hourly"
-    hours, rest = divmod(minutes, 60)
-    if not rest and hours and 24 % hours == 0:
+    hours, odd = divmod(minutes, 60)
+    if not rest and not odd and hours and 24 % hours == 0:
         return f"write OnCalendar=0/{hours}:00" if hours < 24 else "write OnCalendar=daily"
     if minutes == 7 * 24 * 60:
         return "write OnCalendar=weekly"
     return "write an OnCalendar= line that is close to it"
 
 
-def milliseconds(text: str) -> int | None:
-    """Return a time span of systemd, such as `1h 30min`, in milliseconds.
-
-    >>> milliseconds("1h 30min"), milliseconds("90"), milliseconds("infinity")
-    (5400000, 90000, None)
-    """
-    total, at = 0.0, 0
-    text = text.strip()
-    for found in _SPAN.finditer(text):
-        if found.start() != at or found[2].lower() not in _SPANS:
-            return None
-        total += float(found[1][:12]) * _SPANS[found[2].lower()]
-        at = found.end()
-    return round(total) if text and at == len(text) else None
+def _span(text: str) -> timedelta | None:
+    """Return a time span of systemd, such as `1h 30min`; a bare number is seconds."""
+    return loose_duration(f"{text}s" if text.isdecimal() else text)
 
 
 def _props(
@@ -465,10 +445,9 @@ def _props(
         setting = next((each for each in reversed(among) if each.key == key), None)
         if setting is None or setting.value in {"", "0", "infinity"}:
             continue
-        with suppress(ScheduleError):  # longer than any duration: it is none of ours, either
-            if length := milliseconds(setting.value):
-                yield ours, format_duration(parse_duration(f"{length}ms"))
-                continue
+        if length := _span(setting.value):
+            yield ours, format_duration(length)
+            continue
         what = f"{setting} is not a duration"
         reading.note(setting.line, setting.column, what, f"set :{ours}: by hand")
 
