@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from horae.cli.doctor import (
-    ClockReading,
     Grade,
     check_clock,
     check_disk,
@@ -347,15 +346,9 @@ def test_the_fault_of_the_log_is_known_by_version(
         assert check_sqlite(version).grade is (Grade.WARN if is_faulty else Grade.OK)
 
 
-def test_an_unlikely_year_and_a_jump_of_the_clock_are_seen() -> None:
-    noon = datetime(2026, 4, 1, 12, tzinfo=UTC)
-    second = timedelta(seconds=1)
-    assert check_clock(ClockReading(noon, 5.0), ClockReading(noon + second, 6.0)).grade is Grade.OK
-    jump = check_clock(ClockReading(noon, 5.0), ClockReading(noon - 3600 * second, 5.1))
-    assert jump.grade is Grade.WARN
-    assert "it jumped by -1h" in jump.found
-    year = datetime(1970, 1, 1, tzinfo=UTC)
-    assert check_clock(ClockReading(year, 5.0), ClockReading(year, 5.0)).grade is Grade.FAIL
+def test_an_unlikely_year_is_seen() -> None:
+    assert check_clock(datetime(2026, 4, 1, 12, tzinfo=UTC)).grade is Grade.OK
+    assert check_clock(datetime(1970, 1, 1, tzinfo=UTC)).grade is Grade.FAIL
 
 
 def test_little_room_and_other_systems_are_seen() -> None:

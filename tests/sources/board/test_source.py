@@ -38,8 +38,8 @@ from horae.sources.board.recycle import NET, is_net
 from horae.sources.board.runner import RecycleRunner
 from horae.sources.board.source import (
     BoardSource,
-    EventLog,
     Hours,
+    add_event,
     check_board,
     hours_of,
 )
@@ -820,11 +820,8 @@ async def test_a_board_under_git_is_committed_task_by_task(root: Path) -> None:
 
 def test_a_line_stands_once_whoever_writes_it(tmp_path: Path) -> None:
     path = str(tmp_path / "events.jsonl")
-    one, other = EventLog(path), EventLog(path)
-    for log in (one, other, one, EventLog(path)):
-        log.add('{"event":"task_recycled","ts":1}')
-    other.add('{"event":"task_recycled","ts":2}')
-    one.add('{"event":"task_recycled","ts":2}')
+    for number in (1, 1, 1, 2, 2, 1):
+        add_event(path, f'{{"event":"task_recycled","ts":{number}}}')
     lines = (tmp_path / "events.jsonl").read_text().splitlines()
     assert [json.loads(line)["ts"] for line in lines] == [1, 2]
 
@@ -832,7 +829,7 @@ def test_a_line_stands_once_whoever_writes_it(tmp_path: Path) -> None:
 def test_a_line_that_a_crash_has_cut_does_not_run_into_the_next(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_text('{"event":"task_recycled","ts":1}\n{"event":"task_rec')
-    EventLog(str(path)).add('{"event":"task_recycled","ts":2}')
+    add_event(str(path), '{"event":"task_recycled","ts":2}')
     assert path.read_text().splitlines()[2] == '{"event":"task_recycled","ts":2}'
 
 
@@ -841,13 +838,12 @@ def test_a_full_file_is_put_aside_and_what_stands_there_is_not_written_again(
 ) -> None:
     path = tmp_path / "events.jsonl"
     lines = [f'{{"event":"task_recycled","ts":{n}}}' for n in range(9)]
-    log = EventLog(str(path), most=200)
     for line in lines:
-        log.add(line)
+        add_event(str(path), line, most=200)
     aside = tmp_path / "events.jsonl.1"
     assert (aside.read_text() + path.read_text()).splitlines() == lines
     assert max(path.stat().st_size, aside.stat().st_size) <= 200
-    EventLog(str(path), most=200).add(lines[0])
+    add_event(str(path), lines[0], most=200)
     assert (aside.read_text() + path.read_text()).splitlines() == lines
 
 
@@ -857,4 +853,4 @@ def test_what_is_no_plain_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "away" / "events.jsonl").symlink_to("/dev/null")
     for path in (tmp_path / "events.jsonl", tmp_path / "away" / "events.jsonl"):
         with pytest.raises(PlanFileError):
-            EventLog(str(path)).add("{}")
+            add_event(str(path), "{}")

@@ -28,7 +28,7 @@ from horae.core.text import moment_text
 from horae.errors import Exit, HoraeError, ScheduleError
 from horae.sources.board import rules, tasks
 from horae.sources.board.recycle import Recycled, event_of, recycle, triggers_of
-from horae.sources.board.source import EventLog, events_path
+from horae.sources.board.source import add_event, events_path
 from horae.sources.board.task import FIELDS, LARGEST_ID, TASK_PROPERTIES, Task, TaskFieldKind
 from horae.sources.board.tasks import Board, Card, Cards, TaskLine
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
@@ -133,7 +133,6 @@ def move_task(board: Board, number: int, *, state: str) -> tuple[Card, str]:
 def tick(board: Board, *, now: datetime) -> tuple[list[Recycled], list[HoraeError]]:
     """Bring back every done task whose trigger has passed; an error with one stops no other."""
     cards = board.read()
-    events = EventLog(events_path(board.directory))
     back: list[Recycled] = []
     problems = list(cards.problems)
     for card in cards.cards:
@@ -142,7 +141,8 @@ def tick(board: Board, *, now: datetime) -> tuple[list[Recycled], list[HoraeErro
         try:
             made = board.recycle(card.task.id, partial(recycle, now=now))
             if isinstance(made, Recycled):
-                events.add(json.dumps(event_of(made.words), separators=(",", ":")))
+                line = json.dumps(event_of(made.words), separators=(",", ":"))
+                add_event(events_path(board.directory), line)
                 back.append(made)
         except HoraeError as error:
             problems.append(error)

@@ -17,6 +17,7 @@ import json
 import os
 import stat
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -29,7 +30,7 @@ from horae.core.identity import Mark, digest_of
 from horae.core.receipt import Filed, Status
 from horae.core.source import Scan, Scanned
 from horae.errors import HoraeError, ScheduleError
-from horae.files.read import Content, PlanFileError, PlanMissingError, read_plan, told
+from horae.files.read import Content, PlanFileError, PlanMissingError, head_of, read_plan, told
 from horae.org.plan import Diagnostic, Severity
 from horae.sources.board import recycle
 from horae.sources.board.rules import CLOSED, complaints, moment, task_policy, work_policy
@@ -64,7 +65,6 @@ class BoardSource:
 
     def __post_init__(self) -> None:
         self._clock = self.now
-        self._events = EventLog(events_path(self.board.directory))
         self._ids: dict[str, int | None] = {}  # the numbers of the tasks, by file
         self._shelf = self.board.cache(self._understand, f"board-{READER}")
 
@@ -85,7 +85,7 @@ class BoardSource:
             return
         await self._note_once(receipt, event)
         line = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
-        await asyncio.to_thread(self._events.add, line)
+        await asyncio.to_thread(add_event, events_path(self.board.directory), line)
 
     async def _note_once(self, filed: Filed, event: Mapping[str, Any]) -> None:
         """Write the event of a receipt into the ledger, unless it is there already."""
@@ -209,67 +209,41 @@ def events_path(tasks: str) -> str:
     return "/".join([*parts[: -2 if is_elsewhere else -1], "events.jsonl"])
 
 
-class EventLog:
-    """A file of events, one JSON object a line, without doubles; when full it becomes `.1`."""
+def add_event(path: str, line: str, *, most: int = MOST_EVENTS) -> None:
+    """Write a line of events, unless it is there already; when this returns it survives a crash.
 
-    def __init__(self, path: str, *, most: int = MOST_EVENTS) -> None:
-        self._path = path
-        self._most = most
-        self._seen: set[bytes] = set()  # our lines, up to `_read_to` of the file `_inode`
-        self._inode = self._read_to = 0
+    A file that is full becomes `.1`.
+    """
+    with told(path):
+        while not _added(path, line.encode(), most):
+            pass  # it was rotated: a new one takes its place
 
-    def add(self, line: str) -> None:
-        """Write a line, unless it is there already; when this returns it survives a crash."""
-        data = f"{line}\n".encode()
-        with told(self._path):
-            while not self._added(data):
-                pass  # it was rotated: a new one takes its place
 
-    def _added(self, data: bytes) -> bool:
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-        descriptor = os.open(self._path, flags, 0o666)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            status = os.fstat(descriptor)
-            size = status.st_size
-            if not stat.S_ISREG(status.st_mode):
-                raise PlanFileError(self._path, "is not a regular file; move or remove it")
-            if os.stat(self._path, follow_symlinks=False).st_ino != status.st_ino:
-                return False  # rotated by another process while we waited for the lock
-            if status.st_ino != self._inode or size < self._read_to:
-                self._inode, self._read_to = status.st_ino, 0
-                self._note(self._rotated())
-            new = os.pread(descriptor, size - self._read_to, self._read_to)
-            whole = new.rfind(b"\n") + 1  # the last line may still be on its way
-            self._note(new[:whole])
-            self._read_to += whole
-            if data[:-1] in self._seen:
-                return True
-            if size and size + len(data) > self._most:
-                os.replace(self._path, f"{self._path}.1")
-                return False
-            # A line that a crash has cut must not run into this one.
-            is_cut = size and os.pread(descriptor, 1, size - 1) != b"\n"
-            os.write(descriptor, b"\n" + data if is_cut else data)
-            os.fsync(descriptor)
-            self._seen.add(data[:-1])
+def _added(path: str, line: bytes, most: int) -> bool:
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    descriptor = os.open(path, flags, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise PlanFileError(path, "is not a regular file; move or remove it")
+        if os.stat(path, follow_symlinks=False).st_ino != status.st_ino:
+            return False  # rotated by another process while we waited for the lock
+        known, rotated = os.pread(descriptor, status.st_size, 0), b""
+        with suppress(OSError):  # nothing was rotated yet
+            rotated = head_of(f"{path}.1", most, follows_link=False)
+        if line in known.split(b"\n") or line in rotated.split(b"\n"):
             return True
-        finally:
-            os.close(descriptor)
-
-    def _note(self, lines: bytes) -> None:
-        self._seen.update(
-            line for line in lines.split(b"\n") if f'"{recycle.RECYCLED}"'.encode() in line
-        )
-
-    def _rotated(self) -> bytes:
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-        try:
-            descriptor = os.open(f"{self._path}.1", flags)
-        except OSError:
-            return b""
-        with os.fdopen(descriptor, "rb") as file:
-            return file.read()
+        if known and len(known) + len(line) >= most:
+            os.replace(path, f"{path}.1")
+            return False
+        # A line that a crash has cut must not run into this one.
+        is_cut = known and not known.endswith(b"\n")
+        os.write(descriptor, (b"\n" if is_cut else b"") + line + b"\n")
+        os.fsync(descriptor)
+        return True
+    finally:
+        os.close(descriptor)
 
 
 def work_address(number: int) -> str:
