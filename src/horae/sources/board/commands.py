@@ -38,9 +38,9 @@ _LABELS: Final = {"standing": "readiness"}  # of `task show`, if not the key its
 
 
 class TaskRequestError(HoraeError, code="task_request", exit_code=Exit.USAGE):
-    def __init__(self, what: str, *, cause: str = "", fix: str = "") -> None:
+    def __init__(self, what: str, *, cause: str = "") -> None:
         self.what, self.cause = what, cause
-        super().__init__((f"{what} ({cause})" if cause else what) + fix)
+        super().__init__(f"{what} ({cause})" if cause else what)
 
 
 def checked_schedule(
@@ -60,9 +60,8 @@ def checked_schedule(
         try:
             parse_rfc3339(usual)
         except Rfc3339Error as error:
-            what, cause = f"invalid RFC3339 timestamp: {at}", error.reason
-            fix = "" if "write" in cause else "; write it like 2026-04-01T09:00:00Z"
-            raise TaskRequestError(what, cause=cause, fix=fix) from None
+            what = f"invalid RFC3339 timestamp: {at}"
+            raise TaskRequestError(what, cause=error.reason) from None
     if tz is not None:
         zone(tz)
     if cron is not None:
