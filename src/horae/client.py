@@ -25,6 +25,7 @@ from msgspec import ValidationError, convert
 from horae.config import TrustReport, WaitingSettings, load
 from horae.core import access, views
 from horae.core.actor import own_run
+from horae.core.entry_list import ALL, EntryFilter, EntrySort
 from horae.core.lease import NodePage
 from horae.core.ports import Pruned
 from horae.core.scope import Scope
@@ -269,6 +270,22 @@ class Calls:
         """Return a page of the entries, oldest first."""
         gone = 1 if with_gone else None
         return _get(views.EntryPage, "entries", limit=limit, cursor=cursor, gone=gone)
+
+    @Call
+    def entry_list(
+        self,
+        entry_filter: EntryFilter = ALL,
+        *,
+        sort: EntrySort = EntrySort.TITLE,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> Request[views.EntryList]:
+        """Return a part of the list of entries, with the state and the last results of each."""
+        states, sources, file, search, agent, with_gone = entry_filter
+        query: dict[str, Any] = {"state": states or None, "source": sources or None}
+        query |= {"file": file or None, "search": search or None, "agent": agent or None}
+        query |= {"sort": sort.value, "limit": limit, "offset": offset or None}
+        return _get(views.EntryList, "entry-list", **query, gone=1 if with_gone else None)
 
     @Call
     def entry(self, entry: EntryName) -> Request[views.EntryLine]:

@@ -330,6 +330,27 @@ class ScanSuite:
         assert changed == {"title": ["Digest (work)", "Digest"]}  # there, it was not said
 
     @story
+    async def test_a_summary_has_the_newest_receipt_that_runs_or_is_final(
+        self, ledger: Ledger
+    ) -> None:
+        digest, mail = await taken(ledger, workflow("Digest"), workflow("Mail", "0 10 * * *"))
+        [filed] = await decided(ledger, digest, NINE)
+        summaries = {each.title: each for each in await ledger.summaries()}
+        assert summaries["Digest"].last_status is None, "it waits"
+        run = await one_run.start(ledger, filed.number, now=NINE, term=1)
+        assert run is not None
+        summaries = {each.title: each for each in await ledger.summaries()}
+        digest_last = summaries["Digest"].last_at, summaries["Digest"].last_status
+        assert digest_last == (NINE, Status.STARTING)
+        assert (summaries["Mail"].last_at, summaries["Mail"].source) == (None, "org")
+        [found] = await ledger.entries_at([mail.number])
+        assert found.mark.title == "Mail"
+        await taken(ledger, workflow("Digest"), now=NINE + MINUTE)
+        assert [each.title for each in await ledger.summaries()] == ["Digest"]
+        gone = {each.title: each.is_gone for each in await ledger.summaries(with_gone=True)}
+        assert gone == {"Digest": False, "Mail": True}
+
+    @story
     async def test_what_is_done_is_kept_but_not_armed_and_can_be_armed_again(
         self, ledger: Ledger
     ) -> None:

@@ -44,6 +44,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason=MISSI
 T = TypeVar("T")
 PAGES = {
     "now": "/",
+    "entries": "/entries",
     "timeline": "/timeline",
     "calendar": "/calendar",
     "week": "/calendar?view=week",
@@ -758,6 +759,115 @@ def test_markup_stays_text_in_titles_logs_and_errors(person: Person) -> None:
     assert person.lines("li .fg1") == ["<b onclick=x>bold</b>"]
 
 
+def press_keys(person: Person, *keys: str) -> None:
+    for key in keys:
+        person.driver.switch_to.active_element.send_keys(key)
+
+
+def test_forty_entries_fit_a_window_and_the_filter_is_in_the_address(person: Person) -> None:
+    person.go("/entries")
+    script = """const [first, second] = document.querySelectorAll("tr[data-entry]");
+    const {top, height} = first.getBoundingClientRect();
+    return [top, second.getBoundingClientRect().top - top]"""
+    top, height = person.driver.execute_script(script)
+    assert (900 - top) / height >= 40
+    every = len(person.all("tr[data-entry]"))
+    person.click("#state-unarmed")
+    person.until(lambda: [each.text for each in person.all("tr .title")] == ["Never read"] or None)
+    assert "state=unarmed" in person.driver.current_url
+    person.go("/entries?tag=news&sort=next")
+    assert [each.text for each in person.all("tr .title")] == ["Poll the mail", "Nightly digest"]
+    person.go("/entries?q=nothing+like+this")
+    person.says("No entries match.")
+    person.click(".filters a.act")
+    person.until(lambda: len(person.all("tr[data-entry]")) == every or None)
+
+
+def test_entries_are_selected_and_paused_and_resumed_by_keys_alone(person: Person) -> None:
+    from selenium.webdriver import Keys
+
+    person.go("/entries?q=Speak+s")
+    person.mark()
+    press_keys(person, "j", "x", "j", "x")
+    person.says("2 selected", "#bulk")
+    press_keys(person, "p")
+    person.until(lambda: person.one("#bulk-pause[open]"))
+    press_keys(person, "2h", Keys.ENTER)
+    person.says("2 entries: paused", "#said")
+    person.until(lambda: len(person.all("tr .status.paused")) == 2 or None)
+    press_keys(person, "u")
+    person.until(lambda: not person.all("tr .status.paused") or None)
+    press_keys(person, Keys.ESCAPE)
+    person.until(lambda: person.one("#bulk[hidden]"))
+    assert person.is_marked
+
+
+def test_selected_entries_run_and_the_table_shows_the_result(person: Person) -> None:
+    person.go("/entries?q=digest")
+    before = len(person.all("tr .ends rect"))
+    person.click("tr input[type=checkbox]")
+    person.press("Run now", inside="#bulk")
+    person.says("1 entry: run requested", "#said")
+    after = person.until(lambda: len(person.all("tr .ends rect")) - before or None)
+    assert after == 1
+
+
+def test_a_backfill_of_selected_entries_says_first_how_many_runs_it_has(person: Person) -> None:
+    person.go("/entries?q=digest")
+    person.click("tr input[type=checkbox]")
+    person.press("Backfill…", inside="#bulk")
+    start, end = person.until(lambda: person.all("#bulk-backfill[open] input"))
+    start.send_keys("2026-01-01T00:00:00Z")
+    end.send_keys("2026-01-03T12:00:00Z")
+    person.click("#bulk-backfill h2")
+    person.says("3 runs in this period", "#bulk-preview")
+    person.press("Cancel", inside="#bulk-backfill")
+    assert person.text("#said") != "1 entry: backfilled"
+
+
+def test_rows_stay_where_they_are_while_the_focus_is_on_them(person: Person) -> None:
+    person.go("/entries?sort=last&q=plan.org")
+    titles = "return [...document.querySelectorAll('tr .title')].map((each) => each.textContent)"
+    before = person.driver.execute_script(titles)
+    assert before[0] != "Speak slowly"
+    press_keys(person, "j")
+    number = person.ask("entries/slow/run")["entry"]
+    person.until(lambda: person.one(f"#e{number} .ends rect"))
+    assert person.driver.execute_script(titles) == before
+    person.driver.execute_script("document.activeElement.blur()")
+    person.driver.refresh()
+    assert person.driver.execute_script(titles)[0] == "Speak slowly"
+
+
+def test_search_finds_entries_agents_tasks_files_and_receipts_by_keys(person: Person) -> None:
+    from selenium.webdriver import Keys
+
+    person.go("/")
+    for words, found in (
+        ("wren", "agent · crew/crew.org:1"),
+        ("sweep the", "task · board/tasks"),
+        ("plan.org", "file"),
+        ("1", "receipt"),
+    ):
+        press_keys(person, "/")
+        person.until(lambda: person.one("#search[open]"))
+        press_keys(person, words)
+        person.says(found, "#search-results")
+        press_keys(person, Keys.ESCAPE)
+        person.until(lambda: person.one("#search[open]") is None or None)
+    press_keys(person, Keys.CONTROL + "k" + Keys.NULL)
+    press_keys(person, "poll", Keys.NULL)
+    person.says("Poll the mail", "#search-results")
+    press_keys(person, Keys.ENTER)
+    person.until(lambda: "/entries/" in person.driver.current_url or None)
+    person.says("Poll the mail", "h1")
+    press_keys(person, "g", "e")
+    person.until(lambda: person.driver.current_url.endswith("/entries") or None)
+    press_keys(person, "?")
+    keys = person.until(lambda: person.one("#keys[open]"))
+    assert "select the entry" in keys.text
+
+
 def test_a_page_is_usable_by_keys_alone(person: Person) -> None:
     from selenium.webdriver import Keys
 
@@ -777,7 +887,7 @@ def test_everything_that_can_be_clicked_has_a_name(person: Person) -> None:
             continue
         person.go(path)
         nameless = person.driver.execute_script(
-            """return [...document.querySelectorAll("a, button, input, select, svg[role=img]")]
+            """return [...document.querySelectorAll("a, button, input:not([type=hidden]), select, svg[role=img]")]
             .filter((each) => !(each.textContent.trim() || each.getAttribute("aria-label")
               || each.labels?.length || each.title || each.querySelector("title")))
             .map((each) => each.outerHTML)"""

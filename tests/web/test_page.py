@@ -46,6 +46,8 @@ NOW = datetime(2026, 11, 15, 12, 30, tzinfo=UTC)
 BERLIN = "Europe/Berlin"
 PAGES = (
     "/",
+    "/entries",
+    "/entries?state=armed&source=org&tag=news&agent=wren&q=plan&sort=next&page=2",
     "/timeline",
     "/timeline?span=1h&status=done&q=mail&agent=wren",
     "/timeline?from=2026-01-01T00:00:00Z&span=30d",

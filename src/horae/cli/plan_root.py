@@ -410,7 +410,7 @@ class WrittenEntry:
         return f"{said}; its next scheduled time is {next_at}"
 
     @property
-    def _line(self) -> views.EntryLine:
+    def line(self) -> views.EntryLine:
         item, rule, reason = self.item, "", ""
         if isinstance(item, Entry):
             rule = text.words(item.rule, zone_name=self.zone)
@@ -439,17 +439,17 @@ class WrittenEntry:
     def print(self) -> None:
         echo(f"{self.item.title}  {self.item.origin}")
         if isinstance(self.item, Entry):
-            echo(text.with_zone(self._line.rule or "", self.zone))
+            echo(text.with_zone(self.line.rule or "", self.zone))
             if self.broken:
                 echo(f"broken: {self.broken}")
         echo(f"\n{self.said}")
 
     def entry_data(self) -> dict[str, Any]:
-        return {**to_builtins(self._line), "entry": None, "first_seen_at": None}
+        return {**to_builtins(self.line), "entry": None, "first_seen_at": None}
 
     def why_data(self) -> dict[str, Any]:
         answers = (explain.WhyAnswer(self.said, is_moment=False),)
-        why = views.WhyReport(self.now, self._line, answers).lines
+        why = views.WhyReport(self.now, self.line, answers).lines
         return {**to_builtins(why), "entry": self.entry_data()}
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 from msgspec import structs
@@ -24,7 +23,8 @@ from horae.cli.output import Output, echo, print_answer, print_block, print_rows
 from horae.client import Client
 from horae.config import untrusted
 from horae.core import clock, decide, explain, ports, views
-from horae.core.entry import Entry, PlanTask
+from horae.core.entry import Entry, PlanTask, Unarmed
+from horae.core.entry_list import EntryFilter, EntrySort, EntryState, EntrySummary, filtered
 from horae.core.explain import length_text
 from horae.core.receipt import FINAL, Status
 from horae.core.service import Service
@@ -337,47 +337,22 @@ def _rest(pause: views.PauseLine | None, zone_name: str) -> str:
 # list
 
 
-class EntryState(StrEnum):
-    ARMED = "armed"  # it runs when its rule says so
-    RUNNING = "running"
-    PAUSED = "paused"
-    UNARMED = "unarmed"  # it cannot run, and its reason says why
-    NEW = "new"  # in the plan files, but no engine has read it yet
-    GONE = "gone"  # no longer in the plan files
-
-
-@dataclass(frozen=True, slots=True)
-class EntryRow:
+class ListRow(NamedTuple):
+    line: views.EntryLine
     state: EntryState
-    data: dict[str, Any]  # as `GET /api/v1/entries` has it, with `state` and `last`
-    last_at: datetime | None = None
-    next_at: datetime | None = None
-
-    def matches(self, words: str) -> bool:
-        text = "{title} {address} {file}".format_map(self.data).casefold()
-        return all(word in text for word in words.casefold().split())
-
-    def sort_key(self, name: str) -> tuple[Any, ...]:
-        data, last, coming = self.data, self.last_at, self.next_at
-        keys: dict[str, tuple[Any, ...]] = {
-            "next": (coming is None, coming and coming.timestamp()),
-            "last": (last is None, last and -last.timestamp()),
-            "state": ([*EntryState].index(self.state),),
-            "file": (data["file"], data["line"]),
-        }
-        return *keys.get(name, ()), data["title"].casefold(), data["file"], data["line"]
+    last: views.LastReceipt | None
+    data: views.EntryRow | dict[str, Any]
 
     def cells(self, *, now: datetime, zone_name: str, is_live: bool) -> Iterator[str]:
-        data, last = self.data, self.data["last"]
-        zone_name = zone_name if data["zone"] == "UTC" else data["zone"]
-        yield "" if data["entry"] is None else str(data["entry"])
-        yield from (data["title"], self.state.value, data["rule"] or data["reason"] or "")
-        last_at = "" if self.last_at is None else moment_text(self.last_at, zone_name)
-        yield f"{last_at} {last['status']}" if last else ""
-        is_over = self.next_at is not None and _is_overdue(self.next_at, now)
-        next_at = "" if self.next_at is None else moment_text(self.next_at, zone_name)
-        is_guess = next_at and data["source"] == "crew" and not is_live
-        yield f"overdue since {next_at}" if is_over else f"{next_at}{_GUESS if is_guess else ''}"
+        line, last, next_at = self.line, self.last, self.line.next_at
+        zone_name = zone_name if line.zone == "UTC" else line.zone
+        yield "" if self.state is EntryState.NEW or not line.entry else str(line.entry)
+        yield from (line.title, self.state.value, line.rule or line.reason or "")
+        yield f"{moment_text(last.planned_at, zone_name)} {last.status}" if last else ""
+        said = "" if next_at is None else moment_text(next_at, zone_name)
+        is_guess = said and line.source == "crew" and not is_live
+        is_over = next_at is not None and _is_overdue(next_at, now)
+        yield f"overdue since {said}" if is_over else f"{said}{_GUESS if is_guess else ''}"
 
 
 @click.command("list")
@@ -387,10 +362,11 @@ class EntryRow:
     "--source", "Only entries from this source; repeat for several.", _SOURCES, name="sources"
 )
 @click.option("--search", default="", metavar="WORDS", help="Only entries with all these words.")
+@click.option("--agent", default="", metavar="NAME", help="Only entries that need this agent.")
 @options.choice_option(
     "--sort",
     "Sort by title, next time, last time (newest first), state or file.",
-    ["title", "next", "last", "state", "file"],
+    EntrySort,
     default="title",
 )
 @click.option("--all", "with_gone", is_flag=True, help="Also entries no longer in the plan files.")
@@ -403,6 +379,7 @@ def list_(
     states: tuple[str, ...],
     sources: tuple[str, ...],
     search: str,
+    agent: str,
     sort: str,
     with_gone: bool,
     at: str | None,
@@ -411,27 +388,26 @@ def list_(
 ) -> None:
     """List all entries: state, rule, last and next.
 
-    The states: armed (the engine runs the entry when it is due, requested, or started by another
-    entry or an event), running, paused, unarmed (cannot run; `horae why` says why), new (no engine
-    has read the entry yet), gone (no longer in the plan files).
+    The states: running, failing (the last run failed), broken (the text cannot be read), armed
+    (the engine runs the entry when it is due, requested, or started by another entry or an event),
+    paused, unarmed (cannot run; `horae why` says why), new (no engine has read the entry yet),
+    gone (no longer in the plan files).
 
     With a ledger these are its entries, with the last run and the next time of each. Without a
     ledger they are read from the plan files. Without an engine the next tick of an agent is an
     estimate.
     """
     given, now = place.moment(at), place.moment(at) or clock.SystemClock().now()
-    with_gone = with_gone or EntryState.GONE in states
+    wanted = EntryFilter(states, sources, search=search, agent=agent, with_gone=with_gone)
+    order = EntrySort(sort)
     try:
-        found = read_any(place, lambda service: _known(service, with_gone=with_gone), at=given)
+        rows = read_any(place, lambda service: _known(service, wanted, order), at=given)
         engine = connection.engine_of(place)
         is_live = engine.is_running
         if at is None and output.is_text:
             connection.say_source(engine)
     except connection.NoLedgerError:
-        found, is_live = list(_written(place, output, now=now)), False
-    rows = [row for row in found if not states or row.state in states]
-    rows = [row for row in rows if not sources or row.data["source"] in sources]
-    rows = sorted(filter(lambda row: row.matches(search), rows), key=lambda row: row.sort_key(sort))
+        rows, is_live = _written(place, output, wanted, order, now=now), False
     names = ("entry", "title", "state", "rule", "last", "next")
     shown: dict[str, Any] = {"now": now, "zone_name": place.zone.key, "is_live": is_live}
     cells = (row.cells(**shown) for row in rows)
@@ -439,47 +415,41 @@ def list_(
     print_rows(output, [row.data for row in rows], table)
 
 
-async def _known(service: connection.AnyService, *, with_gone: bool) -> list[EntryRow]:
-    rows, lines, cursor, is_last = [], list[views.EntryLine](), None, False
-    while not is_last:
-        page = await service.entries(limit=_MOST, cursor=cursor, with_gone=with_gone)
-        lines += page.entries
-        cursor, is_last = page.cursor, page.cursor is None
-    for line in lines:
-        last = await _last(service, line.entry)
-        if line.gone_at is not None:
-            state = EntryState.GONE
-        elif last is not None and last.status in _GOING:
-            state = EntryState.RUNNING
-        elif line.pause is not None:
-            state = EntryState.PAUSED
-        else:
-            state = EntryState.ARMED if line.armed else EntryState.UNARMED
-        names = ("receipt", "status", "reason", "reason_code", "planned_at", "ended_at")
-        shown = None if last is None else {name: getattr(last, name) for name in names}
-        last_at = None if last is None else last.planned_at
-        data = {**structs.asdict(line), "state": state.value, "last": shown}
-        rows.append(EntryRow(state, data, last_at, line.next_at))
-    return rows
+async def _known(
+    service: connection.AnyService, wanted: EntryFilter, sort: EntrySort
+) -> list[ListRow]:
+    rows: list[ListRow] = []
+    while True:
+        page = await service.entry_list(wanted, sort=sort, limit=_MOST, offset=len(rows))
+        rows += [ListRow(each, each.state, each.last, each) for each in page.entries]
+        if not page.entries or len(rows) >= page.total:
+            return rows
 
 
-async def _last(service: connection.AnyService, entry: int) -> views.ReceiptLine | None:
-    if isinstance(service, Service):
-        return await service.last(entry, _GOING | FINAL)
-    found = (await service.history(entry, statuses=tuple(_GOING | FINAL), limit=1)).receipts
-    return found[0] if found else None
-
-
-def _written(place: Place, output: Output, *, now: datetime) -> Iterator[EntryRow]:
+def _written(
+    place: Place, output: Output, wanted: EntryFilter, sort: EntrySort, *, now: datetime
+) -> list[ListRow]:
     from horae.cli.plan_root import PlanView, When, WrittenEntry
 
+    known: dict[EntrySummary, ListRow] = {}
     for item in PlanView((place.root,), output, When(now, place.zone.key)).items(with_tasks=False):
         assert not isinstance(item, PlanTask), "without tasks"
         zone_name = item.zone if isinstance(item, Entry) else place.zone.key
+        agents = item.agents if isinstance(item, Entry) else ()
+        if wanted.agent and wanted.agent not in agents:
+            continue
         each = WrittenEntry(item, zone_name, now)
-        state = EntryState.NEW if isinstance(item, Entry) else EntryState.UNARMED
-        data: dict[str, Any] = {**each.entry_data(), "state": state.value, "last": None}
-        yield EntryRow(state, data, None, each.next_at)
+        entry = _summary(each.line, is_unarmed=isinstance(item, Unarmed))
+        more: dict[str, Any] = {"state": entry.state.value, "agents": agents}
+        data = {**each.entry_data(), **more, "last": None, "ends": []}
+        known[entry] = ListRow(each.line, entry.state, None, data)
+    return [known[each] for each in filtered(known, wanted, sort)[0]]
+
+
+def _summary(line: views.EntryLine, *, is_unarmed: bool) -> EntrySummary:
+    where = line.source, line.address, line.title, line.file, line.line
+    times = line.next_at, None, None
+    return EntrySummary(0, *where, is_unarmed, False, False, False, 0, *times, is_new=True)
 
 
 # history

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.core.agent import Agent
+    from horae.core.entry_list import EntrySummary
     from horae.core.source import Revision, Scan
     from horae.core.tool_policy import ToolPolicy
     from horae.org.plan import Plan
@@ -171,6 +172,10 @@ class Listed(Struct, frozen=True, gc=False):
     def is_armed(self) -> bool:
         return isinstance(self.item, Entry) and self.gone_at is None and self.pause is None
 
+    @property
+    def agents(self) -> tuple[str, ...]:
+        return self.item.agents if isinstance(self.item, Entry) else ()
+
 
 class Trait(StrEnum):
     AGENT = "agent"  # it ticks
@@ -231,6 +236,8 @@ class Ledger(Protocol):
         """
 
     async def entries(self, *, source: str | None = None) -> list[Listed]: ...
+    async def entries_at(self, numbers: Sequence[int]) -> list[Listed]: ...
+    async def summaries(self, *, with_gone: bool = False) -> list[EntrySummary]: ...
     async def coming(self, *, limit: int = 20) -> list[Listed]: ...
     async def count_entries(self, *, due_before: datetime) -> EntryCounts: ...
     async def entries_that_are(self, trait: Trait, *, limit: int) -> list[Listed]: ...

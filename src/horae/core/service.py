@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import quote
 
 from msgspec import structs
 
@@ -19,6 +20,15 @@ from horae.core import entry as rules, explain, receipt as states, views
 from horae.core.actor import by_words, one_line
 from horae.core.decide import GRACE, Decision
 from horae.core.entry import Entry, key_time
+from horae.core.entry_list import (
+    ALL,
+    ENDS,
+    EntryFilter,
+    EntrySort,
+    EntryState,
+    EntrySummary,
+    filtered,
+)
 from horae.core.gate import Machine, no_machine
 from horae.core.ports import (
     PATIENCE,
@@ -54,6 +64,7 @@ _BESIDE: Final = 100  # receipts that are read beyond those of planned moments
 DAY: Final = timedelta(hours=24)  # how far back a status looks
 STUCK: Final = 3  # bad ends in a row that are worth a word
 _TICK: Final = "tick:"
+_KINDS: Final = {"crew": "agent", "board": "task", "trigger": "trigger"}
 _TRIES: Final = 5  # at an entry that somebody else decides about at the same moment
 MOST: Final = 10_000  # moments of one backfill
 _RECORDED: Final = "(recorded at the next `horae up`)"
@@ -68,6 +79,12 @@ _TROUBLES: Final = {  # what of an agent's work a person should look at
     "tree": "the agent's clone is not up to date with the plan root",
     "delivery": "the agent's work is not delivered and stays on its branch",
 }
+
+
+def _not_running(entry: EntrySummary) -> EntrySummary:
+    """Return an entry as it is without an engine: a run that is not over was interrupted."""
+    is_going = entry.last_status in GOING
+    return entry._replace(last_status=Status.INTERRUPTED) if is_going else entry
 
 
 @dataclass(eq=False)
@@ -168,6 +185,79 @@ class Service:
         page = found[:limit]
         more = page[-1].number if len(found) > limit else None
         return views.EntryPage(entries=tuple(map(self._entry_line, page)), cursor=more)
+
+    async def entry_list(
+        self,
+        entry_filter: EntryFilter = ALL,
+        *,
+        sort: EntrySort = EntrySort.TITLE,
+        limit: int = 100,
+        offset: int = 0,
+        numbers: Collection[int] | None = None,
+    ) -> views.EntryList:
+        """Return a part of the list of entries, each with its state and its last ends.
+
+        If *numbers* are given, the list has no other entries.
+        """
+        with_gone = EntryState.GONE in entry_filter.states
+        known = await self.ledger.summaries(with_gone=with_gone or entry_filter.with_gone)
+        if self.is_over:
+            known = [_not_running(each) for each in known]
+        if numbers is not None:
+            known = [each for each in known if each.number in numbers]
+        if agent := entry_filter.agent:
+            listed = await self.ledger.entries()
+            theirs = {each.number for each in listed if agent in each.agents}
+            known = [each for each in known if each.number in theirs]
+        fitting, counts = await asyncio.to_thread(filtered, known, entry_filter, sort)
+        page = fitting[offset : offset + limit]
+        found = {
+            each.number: each
+            for each in await self.ledger.entries_at([each.number for each in page])
+        }
+        rows = [await self._entry_row(found[each.number], each.state) for each in page]
+        return views.EntryList(entries=tuple(rows), total=len(fitting), counts=dict(counts))
+
+    async def search(self, text: str, *, limit: int = 12) -> views.SearchResults:
+        """Find entries, files and receipts; an entry whose title begins with the text is first."""
+        known = await self.ledger.summaries()
+        found, _ = await asyncio.to_thread(
+            filtered, known, EntryFilter(search=text), EntrySort.TITLE
+        )
+        folded = text.casefold()
+        found.sort(key=lambda each: not each.title.casefold().startswith(folded))
+        results = [
+            views.SearchResult(
+                kind=_KINDS.get(each.source, "entry"),
+                title=each.title,
+                detail=f"{each.file}:{each.line}",
+                href=f"/entries/{each.number}",
+            )
+            for each in found[:limit]
+        ]
+        if is_number(text) and (filed := await self.ledger.receipt(int(text))) is not None:
+            detail = f"{filed.title}, {filed.status}"
+            href = f"/receipts/{filed.number}"
+            receipt = views.SearchResult(
+                kind="receipt", title=f"receipt {text}", detail=detail, href=href
+            )
+            results.insert(0, receipt)
+        files = sorted({each.file for each in known if folded and folded in each.file.casefold()})
+        for file in files[:limit]:
+            href = f"/entries?file={quote(file)}"
+            results.append(views.SearchResult(kind="file", title=file, detail="", href=href))
+        return views.SearchResults(results=tuple(results))
+
+    async def _entry_row(self, found: Listed, state: EntryState) -> views.EntryRow:
+        page = await self.ledger.receipts(
+            entry=found.number, statuses=GOING | states.FINAL, limit=ENDS
+        )
+        known = [
+            self._current(each)
+            for each in page.receipts
+            if each.receipt.reason.code != ReasonCode.ENTRY_BROKEN
+        ]
+        return views.entry_row(found, self._zone_of(found), state, known)
 
     async def history(
         self,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar, ove
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from horae.core.entry import Entry, Origin
+from horae.core.entry_list import EntryState
 from horae.core.explain import WhyAnswer, Window, filed_policy_words, late
 from horae.core.receipt import Filed, Reason, Status
 from horae.core.text import entry_words, size_text
@@ -81,6 +82,48 @@ class EntryLine(Written, Shape, frozen=True, kw_only=True):
     failures: int
     broken: str | None  # why its text cannot be read, if it cannot
     broken_at: Time | None  # since when its last good text is kept instead
+
+
+class LastReceipt(Shape, frozen=True, kw_only=True):
+    receipt: int
+    status: Status
+    reason: str
+    reason_code: Code | None
+    planned_at: Time
+    ended_at: Time | None
+
+
+class EndMark(Shape, frozen=True, kw_only=True):
+    """How one receipt of an entry ended, and how long that took from its start."""
+
+    receipt: int
+    status: Status
+    planned_at: Time
+    seconds: float | None  # null if it did not run
+
+
+class EntryRow(EntryLine, frozen=True, kw_only=True):
+    state: EntryState
+    agents: tuple[str, ...]
+    last: LastReceipt | None  # of the receipts that are running or final
+    ends: tuple[EndMark, ...]  # oldest first
+
+
+class EntryList(Shape, frozen=True, kw_only=True):
+    entries: tuple[EntryRow, ...]
+    total: int  # with this filter
+    counts: dict[EntryState, int]  # with this filter, but for that of the state
+
+
+class SearchResult(Shape, frozen=True, kw_only=True):
+    kind: str  # entry, agent, task, trigger, receipt or file
+    title: str
+    detail: str
+    href: str  # of its page
+
+
+class SearchResults(Shape, frozen=True, kw_only=True):
+    results: tuple[SearchResult, ...]
 
 
 class EntryPage(Shape, frozen=True, kw_only=True):
@@ -455,6 +498,28 @@ def entry_line(found: Listed, zone_name: str) -> EntryLine:
         pause=pause and shaped(PauseLine, zone_name, pause, by=pause.by or None),
         broken=found.broken or None,
     )
+
+
+def entry_row(found: Listed, zone_name: str, state: EntryState, known: Sequence[Filed]) -> EntryRow:
+    """Return an entry of a list, with what became of it: the newest receipt first."""
+    ends = [
+        shaped(EndMark, zone_name, each, each.receipt, receipt=each.number, seconds=_took(each))
+        for each in reversed(known)
+    ]
+    last = None
+    if known:
+        code = known[0].receipt.reason.code or None
+        own: dict[str, Any] = {"receipt": known[0].number, "reason_code": code}
+        last = shaped(LastReceipt, zone_name, known[0].receipt, known[0], **own)
+    line = structs.asdict(entry_line(found, zone_name))
+    return EntryRow(**line, state=state, agents=found.agents, last=last, ends=tuple(ends))
+
+
+def _took(filed: Filed) -> float | None:
+    if filed.ended_at is None or not filed.attempts:
+        return None
+    began_at = max(filed.decided_at, filed.receipt.start_at)
+    return max(_NONE, filed.ended_at - began_at).total_seconds()
 
 
 def receipt_line(filed: Filed, title: str, zone_name: str) -> ReceiptLine:

@@ -29,6 +29,7 @@ from horae.core.entry import (
     Unarmed,
     Work,
 )
+from horae.core.entry_list import EntrySummary
 from horae.core.identity import Mark
 from horae.core.ports import (
     DueEntry,
@@ -181,6 +182,21 @@ def listed(row: LedgerRow) -> Listed:
         broken=row["broken"] or "",
         broken_at=moment(row["broken_at"]),
     )
+
+
+def summary_of(row: LedgerRow) -> EntrySummary:
+    status = row["last_status"]
+    return EntrySummary(
+        row["number"], row["source"], row["address"], row["title"], row["file"], row["line"],
+        is_unarmed=bool(row["is_unarmed"]),
+        is_paused=bool(row["is_paused"]),
+        is_gone=bool(row["is_gone"]),
+        is_broken=bool(row["is_broken"]),
+        failures=row["failures"],
+        next_at=moment(row["next_at"]),
+        last_at=moment(row["last_at"]),
+        last_status=status and Status(status),
+    )  # fmt: skip
 
 
 def mark_of(row: LedgerRow) -> Mark:

@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.core.decide import Decision
+    from horae.core.entry_list import EntrySummary
     from horae.core.ports import (
         DueEntry,
         Ended,
@@ -200,6 +201,12 @@ class Transaction:
     def entries(self, *, source: str | None = None) -> list[Listed]:
         query = "entry.all" if source is None else "entry.of_source"
         return self.every(listed, query, source=source)
+
+    def entries_at(self, numbers: Sequence[int]) -> list[Listed]:
+        return self.every(listed, "entry.at_numbers", numbers=json.dumps([*numbers]))
+
+    def summaries(self, *, with_gone: bool = False) -> list[EntrySummary]:
+        return self.every(codec.summary_of, "entry.summaries", with_gone=int(with_gone))
 
     def find(self, word: str) -> list[Listed]:
         word = plain(word)
@@ -1278,6 +1285,8 @@ class SqlLedger(ABC):
     entry = _reading(Transaction.entry)
     find = _reading(Transaction.find)
     entries = _reading(Transaction.entries)
+    entries_at = _reading(Transaction.entries_at)
+    summaries = _reading(Transaction.summaries)
     coming = _reading(Transaction.coming)
     count_entries = _reading(Transaction.count_entries)
     entries_that_are = _reading(Transaction.entries_that_are)

@@ -26,6 +26,7 @@ from horae.config import TrustReport, WaitingSettings
 from horae.core import views
 from horae.core.engine import LONGEST_REST
 from horae.core.entry import CadenceRule, Entry
+from horae.core.entry_list import EntryFilter, EntrySort, EntryState
 from horae.core.explain import AskedMomentError, parse_ask
 from horae.core.lease import NodePage
 from horae.core.receipt import Reason, Status
@@ -255,6 +256,39 @@ class EntriesQuery(Fields, frozen=True):
 async def entries(front: Front, query: EntriesQuery) -> views.EntryPage:
     """List the entries, oldest first."""
     return await front.service.entries(limit=query.limit, cursor=query.cursor, with_gone=query.gone)
+
+
+class EntryListQuery(Fields, frozen=True):
+    state: Annotated[tuple[EntryState, ...], about("only entries in these states")] = ()
+    source: Annotated[tuple[Word, ...], about("only entries of these sources")] = ()
+    file: Annotated[Text, about("only entries of this file")] = ""
+    search: Annotated[Text, about("only entries with all these words")] = ""
+    agent: Annotated[Text, about("only entries that need this agent")] = ""
+    sort: Annotated[EntrySort, about("the order; last: newest first")] = EntrySort.TITLE
+    limit: Limit = 100
+    offset: Annotated[Number, about("number of entries to leave out")] = 0
+    gone: Annotated[bool, about("true: include entries that are no longer defined")] = False
+
+
+@routes.get("/api/v1/entry-list", _READ)
+async def entry_list(front: Front, query: EntryListQuery) -> views.EntryList:
+    """List the entries with the state and the last results of each, filtered and sorted."""
+    entry_filter = EntryFilter(
+        query.state, query.source, query.file, query.search, query.agent, query.gone
+    )
+    how: dict[str, Any] = {"sort": query.sort, "limit": query.limit, "offset": query.offset}
+    return await front.service.entry_list(entry_filter, **how)
+
+
+class SearchQuery(Fields, frozen=True):
+    q: Annotated[Text, about("words, or the number of a receipt")] = ""
+    limit: Limit = 12
+
+
+@routes.get("/api/v1/search", _READ)
+async def search(front: Front, query: SearchQuery) -> views.SearchResults:
+    """Find entries, agents, tasks, triggers, receipts and files."""
+    return await front.service.search(query.q.strip(), limit=query.limit)
 
 
 class RunRequest(Fields, frozen=True):

@@ -10,6 +10,24 @@ SELECT * FROM entry ORDER BY number;
 -- One entry.
 SELECT * FROM entry WHERE number = :number;
 
+-- name: at_numbers
+-- Some entries.
+SELECT * FROM entry WHERE number IN (SELECT value FROM json_each(:numbers)) ORDER BY number;
+
+-- name: summaries
+-- What a list of all entries is filtered and sorted by, with the newest receipt of each that is
+-- running or final; that of an edit which cannot be read is about no scheduled time.
+SELECT entry.number, entry.source, address, title, entry.file, entry.line,
+  unarmed IS NOT NULL AS is_unarmed, paused_at IS NOT NULL AS is_paused,
+  gone_at IS NOT NULL AS is_gone, broken IS NOT NULL AS is_broken, failures, next_at,
+  receipt.planned_at AS last_at, receipt.status AS last_status
+FROM entry LEFT JOIN receipt ON receipt.number = (
+  SELECT number FROM receipt
+  WHERE receipt.entry = entry.number AND status <> 'waiting' AND status <> 'held'
+    AND reason_code <> 'entry_broken'
+  ORDER BY number DESC LIMIT 1)
+WHERE gone_at IS NULL OR :with_gone = 1;
+
 -- name: by_address
 -- Entries by their address.
 SELECT * FROM entry WHERE address = :word ORDER BY gone_at IS NOT NULL, number;

@@ -18,7 +18,7 @@ from horae.sources.board import page as board
 from horae.sources.crew import page as agents
 from horae.sources.plans import page as plan
 from horae.web.front import Front, offered
-from horae.web.page import calendar, entry, now, run, sheet, timeline
+from horae.web.page import calendar, entries, entry, now, run, sheet, timeline
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from horae.web.page.sheet import PageRequest, Sheet
 
 _HERE: Final = Path(__file__).parent
-_PAGES: Final = (now, timeline, calendar, agents, board, plan, run, entry)
+_PAGES: Final = (now, entries, timeline, calendar, agents, board, plan, run, entry)
 VIEWS: Final[tuple[sheet.PageView, ...]] = tuple(view for page in _PAGES for view in page.VIEWS)
 
 

@@ -216,6 +216,11 @@ class PageContext:
             self._tags[digest] = tags_of(await self.ledger.text(digest) or "")
         return self._tags[digest]
 
+    async def tagged(self, tag: str) -> frozenset[int]:
+        """Return the numbers of the entries with a tag."""
+        known = await self.ledger.entries()
+        return frozenset({each.number for each in known if tag in await self.tags(each)})
+
     async def plans(self) -> list[str]:
         if self.root is None:
             return []

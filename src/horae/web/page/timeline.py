@@ -160,7 +160,7 @@ class _TimelineFilter(NamedTuple):
     agent: str = ""
 
     def fits(self, found: Listed, tags: Sequence[str]) -> bool:
-        if (self.agent and self.agent not in _agents(found)) or (self.tag and self.tag not in tags):
+        if (self.agent and self.agent not in found.agents) or (self.tag and self.tag not in tags):
             return False
         about = f"{found.mark.title} {found.item.origin} {found.source} {' '.join(tags)}"
         return self.q.casefold() in about.casefold()
@@ -207,15 +207,11 @@ async def timeline(asked: PageRequest) -> Sheet:
         "is_fixed": bool(asked.text("from")),
         "filters": filters,
         "tags": sorted({tag for some in tags.values() for tag in some}, key=str.casefold),
-        "agents": sorted({name for each in shown.values() for name in _agents(each)}),
+        "agents": sorted({name for each in shown.values() for name in each.agents}),
         "status": status,
         "statuses": list(Status),
     }
     return Sheet("timeline.html", "Timeline", "timeline", values)
-
-
-def _agents(found: Listed) -> tuple[str, ...]:
-    return found.item.agents if isinstance(found.item, Entry) else ()
 
 
 def _row(found: Listed, filed: Sequence[Filed], scale: Scale, look: PageTime) -> _Row:

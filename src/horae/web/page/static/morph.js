@@ -35,7 +35,21 @@ function isSame(old, next) {
   return old.nodeType !== Node.ELEMENT_NODE || old.id === next.id;
 }
 
+// Rows stay where they are while a pointer or the focus is on them: only what they say changes.
+function setSteady(old, next) {
+  for (const wanted of next.children) {
+    const known = wanted.id ? old.querySelector(`:scope > #${CSS.escape(wanted.id)}`) : null;
+    if (known === null) old.append(document.importNode(wanted, true));
+    else morph(known, wanted);
+  }
+}
+
 function setChildren(old, next) {
+  const isHeld = old.dataset?.steady !== undefined && old.childElementCount > 0;
+  if (isHeld && (old.matches(":hover") || old.contains(document.activeElement))) {
+    setSteady(old, next);
+    return;
+  }
   const named = new Map();
   for (const child of old.children) if (child.id) named.set(child.id, child);
   let place = old.firstChild;

@@ -6,15 +6,20 @@ import { openPanels } from "./panel.js";
 import { followLog } from "./log.js";
 import { moveTimeline } from "./timeline.js";
 import { setSchedules } from "./board.js";
+import { listEntries, showChosen } from "./entries.js";
+import { listenForKeys } from "./keys.js";
 
 function attach() {
   followLog();
   moveTimeline();
+  showChosen();
 }
 
 turnClocks();
 listenForActions();
 openPanels();
 setSchedules();
+listEntries();
+listenForKeys();
 attach();
 keepLive(attach);
