@@ -414,8 +414,8 @@ def test_a_run_can_be_cancelled_and_keeps_its_time_limit_after_a_restart(home: H
     )
     life = up(home)
     start(home, "one", "late", "stopped")
-    restart(home)
     os.kill(_supervisor(home, "stopped"), signal.SIGSTOP)  # then the engine sees to the limit
+    restart(home)
     assert call(home, "cancel", "one", "--reason", "enough")["changed"]
     wait_until(lambda: home.count("status IN ('starting', 'running')") == 0, said=home.said)
     assert statuses(home) == [

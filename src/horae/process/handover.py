@@ -76,7 +76,6 @@ class HandOver(msgspec.Struct, frozen=True):
     listeners: dict[str, int]  # by address; that of the control socket has none
     stops_at: float | None = None  # by the clock of the loop
     error: str = ""  # why the image before goes on
-    format: int = FORMAT
 
     @property
     def descriptors(self) -> Iterator[int]:
