@@ -93,6 +93,25 @@ def test_a_bad_expression_is_shown_with_a_caret(call: Call) -> None:
     assert call("next", "--cron", "0 24 * * *").err == ending.err
 
 
+def test_a_schedule_in_words_is_shown_with_its_rule_and_its_next_times(
+    call: Call, tmp_path: Path
+) -> None:
+    plan = "* Agenda\n:PROPERTIES:\n:SCHEDULE: {}\n:COMMAND: true\n:END:\n"
+    path = tmp_path / "plan.org"
+    path.write_text(plan.format("every other Friday at 17:30"))
+    now = ("--at", "2026-06-01T00:00:00Z", "--tz", "UTC")
+    counted = "counted from 2026-06-05 Fri 17:30 if an engine reads the entry now"
+    assert counted in call("next", str(path), *now).err
+    assert f"note: {counted}" in call("explain", f"{path}:1", *now).out
+    rule = "<2026-06-05 Fri 17:30 ++2w>"
+    times = "2026-06-05 Fri 17:30, 2026-06-19 Fri 17:30, 2026-07-03 Fri 17:30 UTC"
+    found = call("check", str(path), *now).out.replace("\n", " ")
+    assert f"note phrase-rule: the words mean {rule}: {times}" in found
+    assert f"→ {counted}; :FROM: sets the first day" in found
+    path.write_text(plan.format("weekdays at 9"))
+    assert "the words mean 0 9 * * MON-FRI: " in call("check", str(path), *now).out
+
+
 def test_the_agenda_is_grouped_by_day_and_says_its_zone(call: Call) -> None:
     ending = call("agenda", "plan.org", "--table", "--days", "2", "--at", "2026-06-06 00:00")
     assert ending.out.splitlines() == [

@@ -37,6 +37,7 @@ from horae.core.ports import DueEntry, Ended, EntryStep, Process, RunEnd, StaleT
 from horae.core.project import next_time
 from horae.core.receipt import Reason, ReasonCode, Receipt, Status
 from horae.core.source import Revision, Scan, Scanned
+from horae.core.text import written_rule
 from horae.errors import HoraeError
 from horae.org.document import read
 from horae.sources.plans.arming import scan_plan
@@ -267,6 +268,20 @@ class ScanSuite:
         changed = workflow("Digest", "0 9 * * *", "", *properties)
         assert (await taken(ledger, changed, now=later))[0].accounted_to == later
         assert await history(ledger, entry) == ["1 skipped: the rule was changed"]
+
+    @story
+    async def test_words_without_a_first_day_count_from_when_they_are_first_read(
+        self, ledger: Ledger
+    ) -> None:
+        fridays = workflow("Digest", "every other Friday at 17:30")
+        [entry] = await taken(ledger, fridays)
+        assert written_rule(entry.rule) == "<2026-04-03 Fri 17:30 ++2w>"
+        again = workflow("Digest", "every second week on Friday at 17:30")
+        for text, later in ((fridays, NOW + 3 * DAY), (again, NOW + 11 * DAY)):
+            [same] = await taken(ledger, text, now=later)
+            assert same.rule == entry.rule
+        [other] = await taken(ledger, workflow("Digest", "every other Monday at 9"), now=later)
+        assert written_rule(other.rule) == "<2026-04-13 Mon 09:00 ++2w>"
 
     @story
     async def test_another_catch_up_is_the_same_rule(self, ledger: Ledger) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -12,7 +13,7 @@ import click
 
 from horae.cli import moments, options
 from horae.cli.output import Output, console, form_options, print_rows, safe
-from horae.cli.plan_root import TRIGGERS, find_boards, member_names, roots_of
+from horae.cli.plan_root import TRIGGERS, PlanView, When, find_boards, member_names, roots_of
 from horae.cli.sources import Sources, plan_root
 from horae.config import Config, known_names, load, secrets_of
 from horae.core import command, decide, secret
@@ -25,7 +26,7 @@ from horae.org.finding import SectionFinding, place_of
 from horae.org.plan import Diagnostic, Plan, Severity
 from horae.org.world import every, worlds
 from horae.process.ready import unread, why_unready
-from horae.sources.plans.check import CheckClock, check_plans
+from horae.sources.plans.check import CheckClock, check_plans, phrase_notes
 from horae.sources.workflows.languages import language_of
 
 if TYPE_CHECKING:
@@ -61,9 +62,12 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, output: Out
     sources = Sources(paths, output, may_be_empty=bool(boards or triggers))
     read = [(source.name, source.plan) for source in sources]
     config = load(root)
-    found = check_plans(read, CheckClock(zone.key, now, config.check_floor), extra=[check_drift])
+    clock = CheckClock(zone.key, now, config.check_floor)
+    found = check_plans(read, clock, extra=[check_drift])
+    view = PlanView(paths, output, When(now, zone.key), knows="ledger", says=False)
     for name, plan in read:
         found += [*_check_programs(name, plan, config), *_check_languages(name, plan)]
+        found += phrase_notes(name, plan, clock, known=partial(view.known, name))
         for _, section in agent_sections(plan):
             found += check_agent(section, name)
     found += _check_blocks(read, root)

@@ -55,13 +55,20 @@ class PlanView:
     """All that has a time in the files and the directories that were named, read once.
 
     What cannot be read is said, and the rest goes on. *knows* is who is asked besides the files:
-    the `engine` that runs, else the ledger; the `ledger` alone; or `none`.
+    the `engine` that runs, else the ledger; the `ledger` alone; or `none`. *says* prints which.
     """
 
     def __init__(
-        self, paths: Sequence[str], output: Output, when: When, *, knows: str = "engine"
+        self,
+        paths: Sequence[str],
+        output: Output,
+        when: When,
+        *,
+        knows: str = "engine",
+        says: bool = True,
     ) -> None:
         self._paths, self._output, self._when, self._knows = paths, output, when, knows
+        self._says = says
         self._roots = {os.path.abspath(each): each for each in roots_of(paths)}
         self._known: dict[str, KnownEntries | None] = {}
         self._tasks: list[PlanTask] = []  # of boards, that wait for a time
@@ -173,10 +180,19 @@ class PlanView:
         self._output.say(error)
         self._beside_code = self._beside_code or error.exit_code
 
-    def of_root(self, root: str, *, says: bool = True) -> KnownEntries | None:
+    def of_root(self, root: str) -> KnownEntries | None:
         if root not in self._known:
-            self._known[root] = None if self._knows == "none" else self._read(root, says=says)
+            self._known[root] = None if self._knows == "none" else self._read(root)
         return self._known[root]
+
+    def known(self, file: str, entry: Entry) -> Entry:
+        """Return an entry of a file whose rule counts as the ledger has it, else from now."""
+        known = self.of_file(file) if rules.floating(entry) else None
+        if known is None:
+            item = rules.anchored_item(entry, now=self._when.now)
+        else:
+            item = known.joined(entry)
+        return item if isinstance(item, Entry) else entry
 
     def of_file(self, file: str) -> KnownEntries | None:
         """Return what is known of a file's plan root: one that was named, else the next above."""
@@ -199,7 +215,8 @@ class PlanView:
         written = {"file": source.name, "zone_name": self._when.zone}
         known = self.of_file(source.name)
         if known is None:
-            yield from entries_of(source.plan, **written)
+            for item in entries_of(source.plan, **written):
+                yield rules.anchored_item(item, now=self._when.now)
         elif not known.engine.is_running:
             broken = {each.item.origin for each in scan_plan(source.plan, **written) if each.broken}
             for item in entries_of(source.plan, **written):
@@ -212,8 +229,8 @@ class PlanView:
         known = (each for each in self._known.values() if each)
         return _ticks(entry) and not any(each.ticks(entry.origin) for each in known)
 
-    def _read(self, root: str, *, says: bool) -> KnownEntries | None:
-        """Read the ledger of a root, if there is one; *says* prints that it is used."""
+    def _read(self, root: str) -> KnownEntries | None:
+        """Read the ledger of a root, if there is one."""
         settings = load(root)
         if settings.store is None and not settings.data.is_dir():
             return None
@@ -231,7 +248,7 @@ class PlanView:
             return None
         if self._knows == "ledger" or place.zone.key != self._when.zone:
             engine = replace(engine, is_running=False)  # or the files are read in another zone
-        if says and self._output.is_text:
+        if self._says and self._output.is_text:
             source = "plan files; pauses and last runs from the ledger in {}"
             source = "running engine (ledger in {})" if engine.is_running else source
             echo(f"horae: times from the {source.format(_near(engine.directory))}", err=True)
@@ -240,7 +257,7 @@ class PlanView:
         is_here = engine.is_running and engine.pid is not None
         if is_here and (idle := Client(place.directory, pid=engine.pid).idle()):
             self._output.say(idle)
-        return KnownEntries(root, place, engine, entries)
+        return KnownEntries(root, place, engine, entries, now=self._when.now)
 
 
 def roots_of(paths: Sequence[str]) -> list[str]:
@@ -267,9 +284,8 @@ def find_boards(paths: Sequence[str]) -> dict[str, Board]:
 
 def pauses_of(root: str, output: Output) -> dict[str, Pause]:
     """Return which entries of a plan root its ledger says are paused, by their addresses."""
-    known = PlanView([root], output, When(clock.SystemClock().now(), "UTC")).of_root(
-        root, says=False
-    )
+    when = When(clock.SystemClock().now(), "UTC")
+    known = PlanView([root], output, when, says=False).of_root(root)
     paused = () if known is None else known.there
     return {each.mark.address: each.pause for each in paused if each.pause is not None}
 
@@ -295,9 +311,15 @@ def _placed(root: str, item: Entry | Unarmed) -> Entry | Unarmed:
 
 class KnownEntries:
     def __init__(
-        self, root: str, place: Place, engine: views.EngineFacts, entries: Iterable[ports.Listed]
+        self,
+        root: str,
+        place: Place,
+        engine: views.EngineFacts,
+        entries: Iterable[ports.Listed],
+        *,
+        now: datetime,
     ) -> None:
-        self.root, self.place, self.engine = root, place, engine
+        self.root, self.place, self.engine, self.now = root, place, engine, now
         self.there = [each for each in entries if each.gone_at is None]
         self._by_address = {each.mark.address: each for each in self.there}
 
@@ -324,6 +346,7 @@ class KnownEntries:
             name = os.path.relpath(file, self.root).replace(os.sep, "/")
             address = f"{name}{address.removeprefix(file)}"
         found = self._by_address.get(address)
+        item = rules.anchored_item(item, now=self.now, was=found.item if found else None)
         if found is None or not isinstance(found.item, Entry):
             return item
         if is_broken:
@@ -484,7 +507,8 @@ def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[W
         zone = item.zone if isinstance(item, Entry) else zone_name
         at = first.get(item.address)
         twin = None if at == item.origin else at
-        found.append(WrittenEntry(item, zone, now, broken.get(item.origin, ""), twin))
+        counted = rules.anchored_item(item, now=now)
+        found.append(WrittenEntry(counted, zone, now, broken.get(item.origin, ""), twin))
     return found
 
 

@@ -27,6 +27,7 @@ from horae.core.entry import AfterRule, Entry, OnDemandRule, PlanTask, Unarmed
 from horae.core.explain import entry_policy_words, stamp
 from horae.core.project import Moment, project, seams
 from horae.core.text import (
+    anchor_words,
     clock_text,
     moment_text,
     no_time_left,
@@ -146,7 +147,12 @@ def next_(
         _print_fires(islice(_fires(entry, after, None), count), output, when.zone, is_bare=True)
         return 0
     seen = PlanView(paths, output, when)
-    streams = [_fires(entry, after, seen) for entry in seen.entries()]
+    entries = [*seen.entries()]
+    if output.is_text:
+        for entry in entries:
+            if counted := anchor_words(entry):
+                click.echo(f"horae: {entry.origin}: {counted}", err=True)
+    streams = [_fires(entry, after, seen) for entry in entries]
     fires = islice(merge(*streams), count)
     _print_fires(fires, output, when.zone, has_failed=lambda: bool(seen.exit_code))
     return seen.exit_code
@@ -383,9 +389,11 @@ def explain(what: str, *, at: str | None, tz: str | None, output: Output) -> Non
     if place is not None:
         found, headline = _at_place(place[1], int(place[2]), when)
         known = PlanView((place[1],), output, when).of_file(place[1])
-        found = found if known is None else known.joined(found)
+        counted = rules.anchored_item(found, now=when.now)
+        found = counted if known is None else known.joined(found)
     else:
         found, headline = _of_text(what, when.zone if tz else None)
+        found = rules.anchored_item(found, now=when.now)
     data, lines = _explained(found, headline, when.now)
     print_answer(output, data, "\n".join(lines))
 
@@ -475,6 +483,9 @@ def _explained(
     if item.pause is not None:
         lines.append(f"paused{pause_words(item.pause, zone_name=item.zone)}")
     lines += [f"  {moment_text(each, item.zone)}" for each in moments]
+    if not is_rule and (counted := anchor_words(item)):
+        notes.append(f"note: {counted}")
+        data["notes"] = [*odd, counted]
     if not moments and item.pause is None and not isinstance(item.rule, OnDemandRule | AfterRule):
         lines.append(f"  {no_time_left(item, now)}")
     if not is_rule:

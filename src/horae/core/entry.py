@@ -338,7 +338,7 @@ def phrase_cron(text: str) -> str:
 def schedule_rule(text: str, *, zone_name: str, start: datetime | None = None) -> Rule:
     """Return the rule of a :SCHEDULE: in cron or in words; what is counted begins after *start*.
 
-    Without a start it is counted from 1 January 2001, so that it is the same on every machine.
+    Without a start it floats: a ledger counts it from when it first reads it.
     """
     from horae.timing.phrases import compile_phrase, is_phrase
 
@@ -356,17 +356,42 @@ def compiled_rule(compiled: Compiled, *, zone_name: str, now: datetime | None) -
     place = zone(zone_name)
     if repeater is None:
         return OnceRule(instant(anchor, place)), str(compiled)
-    if compiled.floats and now is not None:
-        first = struct_replace(repeater, count=1).after(anchor, now, zone=place)
-        anchor = anchor if first is None else local(first, place)
-    return RepeaterRule(anchor, repeater), stamp_text(anchor, repeater)
+    rule = RepeaterRule(anchor, repeater, compiled.floats)
+    if now is not None:
+        rule = struct_replace(anchored(rule, zone_name=zone_name, now=now), floats=False)
+    return rule, stamp_text(rule.anchor, repeater)
 
 
 class RepeaterRule(_TaggedRule, frozen=True, tag="repeater"):
-    """An org stamp with a repeater; the anchor is local time in the entry's zone."""
+    """An org stamp with a repeater; the anchor is local time in the entry's zone.
+
+    It floats if it was written in words that name no first day.
+    """
 
     anchor: datetime
     repeater: Repeater
+    floats: bool = False
+
+
+def anchored(
+    rule: RepeaterRule, *, zone_name: str, now: datetime, was: Rule | None = None
+) -> RepeaterRule:
+    """Return a rule that, if it floats, counts as it *was* counted, or from its next turn.
+
+    >>> from horae.timing.repeater import parse_repeater
+    >>> rule = RepeaterRule(datetime(2001, 1, 5, 17, 30), parse_repeater("++2w"), floats=True)
+    >>> anchored(rule, zone_name="UTC", now=datetime(2026, 6, 1, tzinfo=UTC)).anchor
+    datetime.datetime(2026, 6, 5, 17, 30)
+    """
+    if not rule.floats:
+        return rule
+    place, turns = zone(zone_name), struct_replace(rule.repeater, count=1)
+    if isinstance(was, RepeaterRule) and was.repeater == rule.repeater:
+        at = instant(was.anchor, place)
+        if turns.after(rule.anchor, at - _TINY, zone=place) == at:
+            return struct_replace(rule, anchor=was.anchor)
+    first = turns.after(rule.anchor, now, zone=place)
+    return rule if first is None else struct_replace(rule, anchor=local(first, place))
 
 
 class OnceRule(_TaggedRule, frozen=True, tag="once"):
@@ -468,6 +493,21 @@ class Entry(Struct, frozen=True, gc=False):
     accounted_to: datetime | None = None
     ended_at: datetime | None = None
     pause: Pause | None = None
+
+
+def floating(item: Entry | Unarmed) -> bool:
+    return isinstance(item, Entry) and isinstance(item.rule, RepeaterRule) and item.rule.floats
+
+
+def anchored_item(
+    item: Entry | Unarmed, *, now: datetime, was: Entry | Unarmed | None = None
+) -> Entry | Unarmed:
+    """Return an item of a plan with the first turn of its rule, as it is known or would be now."""
+    if not isinstance(item, Entry) or not isinstance(item.rule, RepeaterRule):
+        return item
+    known = was.rule if isinstance(was, Entry) else None
+    rule = anchored(item.rule, zone_name=item.zone, now=now, was=known)
+    return item if rule is item.rule else struct_replace(item, rule=rule)
 
 
 class PlanTask(Struct, frozen=True, gc=False):

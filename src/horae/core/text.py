@@ -99,8 +99,10 @@ def written_rule(rule: rules.Rule) -> str:
 
 
 def rule_words(rule: rules.Rule, *, zone_name: str) -> str:
-    """Return a rule in words, without what happens to missed runs."""
+    """Return a rule in words that can be read back, without its zone and what missed runs do."""
     whole = words(rule, zone_name=zone_name)
+    if isinstance(rule, rules.OnceRule):
+        return whole.removesuffix(f" {zone_name}")
     return whole.rpartition("; ")[0] if isinstance(rule, rules.RepeaterRule) else whole
 
 
@@ -114,6 +116,17 @@ def size_text(size: int) -> str:
         return f"{size} bytes"
     power = min((size.bit_length() - 1) // 10, 3)
     return f"{size / 1024**power:.1f}".removesuffix(".0") + f" {'KMG'[power - 1]}iB"
+
+
+def anchor_words(entry: rules.Entry) -> str:
+    """Return from when a phrase counts that names no first day; empty for any other rule."""
+    if not rules.floating(entry) or not isinstance(entry.rule, rules.RepeaterRule):
+        return ""
+    first = f"counted from {wall_text(entry.rule.anchor)}"
+    since = "since an engine first read the entry"
+    if entry.accounted_to is None:
+        return f"{first} if an engine reads the entry now; :FROM: sets the first day"
+    return f"{first}, the first turn {since}; :FROM: sets another day"
 
 
 def moment_text(moment: datetime, zone_name: str) -> str:

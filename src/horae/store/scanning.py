@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from horae.core.decide import Decision
-from horae.core.entry import CadenceRule, CronRule, Entry, Origin, RepeaterRule, key_time
+from horae.core.entry import (
+    CadenceRule,
+    CronRule,
+    Entry,
+    Origin,
+    RepeaterRule,
+    anchored_item,
+    floating,
+    key_time,
+)
 from horae.core.identity import Mark, match
 from horae.core.ports import micros, moment, plain
 from horae.core.receipt import GONE, Reason, ReasonCode, broken_receipt
@@ -181,8 +190,8 @@ class _Taking:
     texts: dict[str, str] = field(default_factory=dict)  # of what is new or changed, by digest
 
     def add(self, found: _ScannedEntry, commit: str | None) -> None:
-        item, now = found.item, self.now
-        row = _facts(found, commit)
+        now, item = self.now, anchored_item(found.item, now=self.now)
+        row = _facts(found._replace(item=item), commit)
         row["source"] = self.source
         row["ticks"] = row["streak"] = row["failures"] = 0
         self.new.append(row)
@@ -219,6 +228,9 @@ class _Taking:
             self.tx.keep_texts(texts[first : first + _AT_ONCE], now=self.now)
 
     def stay(self, row: sqlite3.Row, found: _ScannedEntry, commit: str | None) -> None:
+        if floating(found.item):
+            item = anchored_item(found.item, now=self.now, was=codec.item_of(row))
+            found = found._replace(item=item)
         tx, now, mark, item = self.tx, self.now, found.mark, found.item
         facts = _facts(found, commit)
         if row["digest"] == facts["digest"]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from shlex import quote
 from typing import Final, TypeAlias
 
@@ -20,7 +20,8 @@ from horae.core.command import CommandError, call_of, shell_syntax
 from horae.core.decide import AfterError
 from horae.core.entry import PROPERTIES, Entry, Origin, PolicyError, Rule, policy_of
 from horae.core.headline import is_entry
-from horae.core.project import seams
+from horae.core.project import project, seams
+from horae.core.text import anchor_words, wall_text, written_rule
 from horae.errors import ScheduleError
 from horae.org.check import check_plans as kernel_check
 from horae.org.finding import SectionFinding, place_of, shown
@@ -29,7 +30,7 @@ from horae.sources.plans.arming import rule_of, scan_plan
 from horae.timing.cron import Cron, CronError
 from horae.timing.duration import format_duration
 from horae.timing.phrases import PhraseError, compile_phrase, is_phrase
-from horae.timing.zone import ZoneError, zone
+from horae.timing.zone import ZoneError, local, zone
 
 FLOOR: Final = timedelta(minutes=1)
 _YEAR: Final = timedelta(days=366)
@@ -100,6 +101,24 @@ def check_plans(
                 found += _check_policies(CheckedWorkflow(name, headline, place, clock), "BUDGET")
         found += _same_names(name, plan, clock.zone)
     return sorted(found, key=lambda each: (each.file, each.line, each.column, each.code))
+
+
+def phrase_notes(
+    name: str, plan: Plan, clock: CheckClock, *, known: Callable[[Entry], Entry]
+) -> Iterator[Diagnostic]:
+    """Yield the rule of each schedule in words and its next times, as the entry is *known*."""
+    phrases = [text for each in plan.headlines if (text := each.props.get("SCHEDULE"))]
+    if clock.now is None or not any(map(is_phrase, phrases)):
+        return  # so that nearly all plans are not armed for this
+    for scanned in scan_plan(plan, file=name, zone_name=clock.zone):
+        item, text = scanned.item, scanned.mark.rule
+        if isinstance(item, Entry) and text in phrases and is_phrase(text):
+            entry = known(item)
+            fires = islice(project(entry, clock.now, clock.now + 10 * _YEAR), 3)
+            times = [wall_text(local(each.at, zone(entry.zone))) for each in fires] or ["never"]
+            message = f"the words mean {written_rule(entry.rule)}: {', '.join(times)} {entry.zone}"
+            place, fix = (name, item.origin.line, 1), anchor_words(entry) or None
+            yield Diagnostic(*place, "phrase-rule", Severity.INFO, message, fix)
 
 
 def _same_names(name: str, plan: Plan, zone_name: str) -> Iterator[Diagnostic]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from horae.app import check
-from horae.core.entry import CronRule, Entry, OnceRule, RepeaterRule, Unarmed
+from horae.core.entry import CronRule, Entry, OnceRule, RepeaterRule, Unarmed, anchored_item
 from horae.core.project import project
 from horae.core.text import moment_text, pause_words, words
 from horae.org.document import read
@@ -43,7 +43,9 @@ async def plan(asked: PageRequest) -> Sheet:
         if isinstance(item, Entry):
             found = [each for each in await asked.ledger.find(item.address) if not each.gone_at]
             known = next((each.item for each in found if isinstance(each.item, Entry)), item)
-            items[at] = replace(item, pause=known.pause, ended_at=known.ended_at)
+            counted = anchored_item(item, now=look.now, was=known)
+            if isinstance(counted, Entry):
+                items[at] = replace(counted, pause=known.pause, ended_at=known.ended_at)
 
     def texts() -> list[dict[str, Any]]:
         facts, findings = _facts(text, file, items, look), defaultdict(list)

@@ -10,7 +10,9 @@ from horae.core.entry import Entry, Work
 from horae.core.explain import entry_policy_words, parse_ask
 from horae.core.project import project, seams
 from horae.core.receipt import OPEN
+from horae.core.text import written_rule
 from horae.core.views import EntryLine, RequestError
+from horae.timing.phrases import is_phrase
 from horae.web.front import tag_of_entry
 from horae.web.page.sheet import DAY, FAR, PageRequest, PageView, Sheet
 from horae.web.page.timeline import firing
@@ -26,6 +28,7 @@ async def entry(asked: PageRequest) -> Sheet:
     item = found.item
     values: dict[str, object] = {"line": line, "history": history, "status": status}
     values |= {"fires": [], "changes": [], "policy": "", "is_agent": False, "item": None}
+    values["schedule"] = ""
     values["tags"] = await asked.context.tags(found)
     values["tag"] = tag_of_entry(found)
     if isinstance(item, Entry):
@@ -37,6 +40,8 @@ async def entry(asked: PageRequest) -> Sheet:
         values |= {"fires": fires, "changes": [str(each) for each in islice(met, 5)]}
         values |= {"policy": entry_policy_words(item), "item": item}
         values["is_agent"] = item.work is Work.TICK
+        if is_phrase(found.mark.rule) and found.source == "org":
+            values["schedule"] = f"{found.mark.rule} means {written_rule(item.rule)}"
     busy = any(each.status in OPEN for each in history.receipts)
     return Sheet("entry.html", line.title, "", values, every=2 if busy else 30)
 
