@@ -563,8 +563,15 @@ def test_a_task_gets_a_schedule_after_its_next_five_fires_were_seen(person: Pers
     cron.send_keys("0 25 * * *")
     person.says("hour 25 is outside 0-23", "#sched-preview")
     assert not save.is_enabled()
+    for words, answer in (
+        ("every day at 5", "5:00 in the morning or 17:00?"),
+        ("weekdays at 9", "saved as 0 9 * * MON-FRI"),
+    ):
+        cron.clear()
+        cron.send_keys(words)
+        person.says(answer, "#sched-preview")
     cron.clear()
-    cron.send_keys("0 9 * * MON")
+    cron.send_keys("Mondays at 9")
     place = person.one("#sched-form [name=timezone]")
     assert place is not None
     place.send_keys(ZONE)

@@ -152,6 +152,13 @@ async def test_a_rule_is_previewed_before_it_is_written_down(tmp_path: Path) -> 
         assert (await preview(at="2026-05-01T00:00:00Z")).json()["next"] == ["2026-05-01T00:00:00Z"]
         for wrong in ({}, {"cron": "0 25 * * *"}, {"cron": "x", "at": "2026-05-01T00:00:00Z"}):
             assert (await preview(**wrong)).status_code == 400
+        for when in ("weekdays at 9", "0 9 * * MON-FRI"):
+            said = (await preview(when=when)).json()
+            assert said["cron"] == "0 9 * * MON-FRI"
+            assert said["next"][0] == "2026-04-02T09:00:00Z"
+        asked = (await preview(when="every day at 5")).json()
+        assert "5:00 in the morning or 17:00?" in asked["detail"]
+        assert (await preview(cron="weekdays at 9")).status_code == 400
         assert (await preview(cron="* * * * *", zone="Moon/Base")).status_code == 400
 
 

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from msgspec.structs import replace
 from starlette.responses import Response
 
-from horae.core.entry import Entry, OnceRule, Origin, cron_rule, key_time
+from horae.core.entry import Entry, OnceRule, Origin, cron_rule, key_time, phrase_cron
 from horae.core.project import TINY, project
 from horae.core.scope import Scope
 from horae.core.text import is_number, words
 from horae.core.views import CalendarPath, RequestError, Shape, Time, zoned
 from horae.sources.board.recycle import is_net
+from horae.timing.phrases import is_phrase
 from horae.timing.rfc3339 import parse_rfc3339
 from horae.timing.zone import zone
 from horae.web.answer import HEADERS
@@ -129,6 +130,7 @@ def _fires(found: Listed, start: datetime, end: datetime) -> Iterator[Fire]:
 
 
 class Preview(Shape, frozen=True, kw_only=True):
+    cron: str | None
     words: str
     zone: str
     next: tuple[Time, ...]
@@ -136,7 +138,8 @@ class Preview(Shape, frozen=True, kw_only=True):
 
 class PreviewQuery(Fields, frozen=True, kw_only=True):
     cron: Annotated[Word, about("a cron expression")] = ""
-    at: Annotated[Time | None, about("a single time, instead of `cron`")] = None
+    when: Annotated[Word, about("a schedule in words, or a cron expression")] = ""
+    at: Annotated[Time | None, about("a single time")] = None
     zone: Annotated[Word, about("time zone; default: UTC")] = ""
     start: Annotated[Time | None, about("time after which to look for them; default: now")] = None
     limit: Limit = 5
@@ -147,14 +150,16 @@ async def preview(front: Front, query: PreviewQuery) -> Preview:
     """Describe a rule in words, with its next scheduled times."""
     place = query.zone or "UTC"
     zone(place)
-    if bool(query.cron) == (query.at is not None):
-        raise RequestError("pass either `cron` or `at`")
-    rule = cron_rule(query.cron, zone_name=place) if query.at is None else OnceRule(query.at)
+    if [bool(query.cron), bool(query.when), query.at is not None].count(True) != 1:
+        raise RequestError("pass one of `cron`, `when` or `at`")
+    cron = phrase_cron(query.when) if is_phrase(query.when) else query.cron or query.when
+    rule = cron_rule(cron, zone_name=place) if query.at is None else OnceRule(query.at)
     entry = Entry("", Origin("", 0), "", rule, zone=place)
     now, far = query.start or front.clock.now(), datetime(9998, 1, 1, tzinfo=UTC)
     moments = await asyncio.to_thread(lambda: [*islice(project(entry, now, far), query.limit)])
     coming = tuple(zoned(each.at, place) for each in moments)
-    return Preview(words=words(rule, zone_name=place), zone=place, next=coming)
+    said = words(rule, zone_name=place)
+    return Preview(cron=cron or None, words=said, zone=place, next=coming)
 
 
 _ICS: Final = "text/calendar; charset=utf-8"

@@ -3,10 +3,11 @@ import { ask, say } from "./actions.js";
 import { refresh } from "./live.js";
 
 const part = (id) => document.getElementById(id);
-const NAMES = { cron: "cron schedule", timezone: "time zone", at: "scheduled for" };
+const NAMES = { cron: "schedule", timezone: "time zone", at: "scheduled for" };
 let task = null;
 let tag = ""; // of the task as it was read
 let read = {}; // its schedule then
+let meant = {}; // what the fields say, words as cron
 let looking = null;
 let turn = 0;
 
@@ -27,9 +28,9 @@ async function look(query) {
 async function understood({ cron, at, timezone }) {
   const zone = timezone ? { zone: timezone } : {};
   try {
-    const rule = cron ? await look({ cron, ...zone }) : null;
+    const rule = cron ? await look({ when: cron, ...zone }) : null;
     if (rule?.error) return rule;
-    if (rule?.next.length === 0) return { error: "The cron schedule matches no date." };
+    if (rule?.next.length === 0) return { error: "The schedule matches no date." };
     const held = at ? await look({ at, ...zone }) : null;
     return held?.error ? held : { rule, held };
   } catch {
@@ -51,7 +52,7 @@ async function preview() {
   const shown = part("sched-preview");
   part("sched-save").disabled = true;
   if (!asked.cron && !asked.at) {
-    shown.replaceChildren(line("p", "Enter a cron schedule, a scheduled time, or both."));
+    shown.replaceChildren(line("p", "Enter a schedule, a scheduled time, or both."));
     return;
   }
   const { error, rule, held } = await understood(asked);
@@ -65,9 +66,11 @@ async function preview() {
     const list = document.createElement("ol");
     list.append(...rule.next.map((each) => line("li", each.replace("T", " "))));
     parts.push(line("p", `${rule.words} (${rule.zone})`), list);
+    if (rule.cron !== asked.cron) parts.unshift(line("p", `saved as ${rule.cron}`));
   }
   if (held) parts.push(line("p", `${held.words}: the task waits until then.`));
   shown.replaceChildren(...parts);
+  meant = rule ? { ...asked, cron: rule.cron } : asked;
   part("sched-save").disabled = false;
 }
 
@@ -147,12 +150,13 @@ export function setSchedules() {
     if (button !== null) open(button);
   });
   form.addEventListener("input", () => {
+    part("sched-save").disabled = true; // until it is read
     clearTimeout(looking);
     looking = setTimeout(preview, 200);
   });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    if (!part("sched-save").disabled) save(fields());
+    if (!part("sched-save").disabled) save(meant);
   });
   part("sched-clear").addEventListener("click", () => save({ clear: true }));
   part("sched-close").addEventListener("click", () => part("scheduling").close());
