@@ -59,7 +59,8 @@ def drift(text: str, rule: Rule, *, zone_name: str = "UTC", has_time: bool = Tru
         is_weak = claim.manner == "name" or claim[3:] == (ClaimPlace.BODY, "said")
         if lost and not (lost == "days" and is_said and is_weak):
             other = proposed(claim.says, every, rule, zone_name=zone_name)
-            if is_guarded and _fires_within(other, every[-1], zone_name):
+            is_part = is_guarded or claim.manner == "part"
+            if is_part and _fires_within(other, every[-1], zone_name):
                 continue
             start, end, _, place, _ = claim
             found.append(Drift(start, end, text[start:end], place, means, other))

@@ -12,7 +12,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.timing.phrases.grammar import Said, Say, phrases_of
+from horae.timing.phrases.grammar import WORKING, Said, Say, phrases_of
 from horae.timing.phrases.tokens import Token, tokens_of
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Claim(NamedTuple):
     end: int
     says: tuple[Say, ...]
     place: ClaimPlace
-    manner: str  # "name": the adjective of a thing; "self": the entry is the subject; "said"
+    manner: str  # "name": an adjective; "self": the entry acts; "part": maybe some fires; "said"
 
 
 def _words(text: str) -> frozenset[str]:
@@ -52,12 +52,12 @@ _NOT_BEFORE: Final = _words(
 _DOUBT: Final = _words(
     "not never no without instead rather cannot nor neither if when whenever unless may might could"
     " should would maybe perhaps or whether why how what until unlike than except was were had used"
-    " formerly previously moved changed ran since switched ago"
+    " formerly previously originally initially moved changed ran since switched ago"
 )
 _PAST: Final = _words("was were had used formerly previously ran ago")
 _BE: Final = _words("is are be gets get will do does has have")
 _EMBEDDED: Final = _words(
-    "that which who whose whom where when can must did ensure verify confirm sure"
+    "that those which who whose whom where when can must did ensure verify confirm sure"
     " warn alert he she they you i his her their your my someone everyone people"
     " most many some another other others both"
 )
@@ -67,6 +67,7 @@ _STATES: Final = _words(
 )
 _DETERMINERS: Final = _words("the a an this that these those our its my your his her their")
 _SELF: Final = _words("it this job agent script task run entry workflow command cron trigger")
+_MEETS: Final = _words("meet gather talk read discuss")
 _THIS: Final = _words("it this is it's a the")
 _RUNS: Final = _words(
     "runs run fires fire starts start goes go executes scheduled happens happen occurs occur"
@@ -74,14 +75,17 @@ _RUNS: Final = _words(
 )
 _LABELS: Final = _RUNS | _words(
     "frequency cadence schedule interval when repeats repeat recurrence rhythm timing often period"
-    " days day time times hours"
+    " days day time times hours every at periodicity cycle"
+)
+_OTHER_LABELS: Final = _words(
+    "last next previous first latest opening deadline due support office business working"
 )
 _MEASURES: Final = _words(
     "active average averages rate rates leave users user allowance limit limits quota total totals"
     " wage wages salary budget budgets cost costs dose driver goal goals target targets fee fees"
     " price prices plan plans pass revenue recurring subscription subscriptions payment payments"
     " workers employees staff visitors traffic income spend usage volume high low grind bread"
-    " figures statistics stats counts values"
+    " figures statistics stats counts values hours"
 )
 _PERIODICALS: Final = _words(
     "report reports digest newsletter newsletters backup backups build builds log logs standup"
@@ -119,6 +123,10 @@ _CUT: Final = re.compile(
 # A labelled value ends with its line.
 _LABELLED: Final = re.compile(r"(?m)^([ \t]*(?:[-+*] )?[A-Z]\w*(?: \w+)? ?:[ \t][^\n]*)\n")
 _BULLET: Final = re.compile(r"[\s>#]*(?:[-+*]|\d+[.)])?\s*(?:\[[ Xx-]\]\s*)?")
+_OLDER: Final = re.compile(
+    r"\b\w+er than \w+ (?:\w+ )?(?:second|minute|hour|day|week|month|year)s?\b|\b(?:more|less) than"
+    r" \w+ (?:second|minute|hour|day|week|month|year)s?(?: (?:old|late))?\b"
+)
 _ZONE: Final = re.compile(
     r"\s*\(?((?:UTC|GMT)(?:[+-]\d{1,2})?|[A-Z]{1,3}[SDE]?T|[A-Z][a-z]+/[A-Z]\w+|Z)\b"
     r"|\s*\(?(?:[Ll]ocal|[Ss]erver|[A-Z][a-z]+)(?=\s+time\b)|\s*\(?(?:Pacific|Eastern)\b"
@@ -134,6 +142,8 @@ class _Clause(NamedTuple):
     place: ClaimPlace
     end: str  # the sign that ends it
     noun: str  # the last noun of the title, which is what the entry is
+    stems: frozenset[str]  # how the longer words of the title begin
+    is_other: bool = False  # the value of a label that names something else: `Deadline: Friday`
 
 
 class _Phrase(NamedTuple):
@@ -156,7 +166,7 @@ class _Phrase(NamedTuple):
     @property
     def is_time(self) -> bool:
         """Whether it says a time of day only."""
-        return not any(s.recurs or s.mdays or s.once or s.months for s in self.says)
+        return not any(s.recurs or s.has_days or s.once or s.months or s.minutes for s in self.says)
 
 
 def claims(text: str, *, zone_name: str = "UTC") -> list[Claim]:
@@ -177,9 +187,11 @@ def claims(text: str, *, zone_name: str = "UTC") -> list[Claim]:
     )
     noun = "" if is_sentence or not nouns else nouns[0].strip().rpartition(" ")[2]
     place = ClaimPlace.BODY if is_sentence else ClaimPlace.TITLE
+    stems = frozenset(re.findall(r"\b[a-z]{5}", title.lower()))
+    body = _LABELLED.sub("\\1\f", plain[first:])
     clauses = [
-        *_clauses(title, 0, place, noun),
-        *_clauses(_LABELLED.sub("\\1\f", plain[first:]), first, ClaimPlace.BODY, noun),
+        *_clauses(title, 0, place, noun, stems),
+        *_clauses(body, first, ClaimPlace.BODY, noun, stems),
     ]
     found = (
         _claim(plain, each, said, zone_name) for each in clauses for said in phrases_of(each.tokens)
@@ -187,7 +199,9 @@ def claims(text: str, *, zone_name: str = "UTC") -> list[Claim]:
     return [claim for claim in found if claim is not None]
 
 
-def _clauses(text: str, offset: int, place: ClaimPlace, noun: str) -> Iterator[_Clause]:
+def _clauses(
+    text: str, offset: int, place: ClaimPlace, noun: str, stems: frozenset[str]
+) -> Iterator[_Clause]:
     at, label = 0, frozenset[str]()
     cuts = [(m.start(), m.end(), m[0].strip()) for m in _CUT.finditer(text)]
     for start, end, sign in [*cuts, (len(text), len(text), "")]:
@@ -200,19 +214,34 @@ def _clauses(text: str, offset: int, place: ClaimPlace, noun: str) -> Iterator[_
         ]
         low = [token.text.lower() for token in tokens]
         if tokens and len(tokens) <= 400:
-            yield _Clause(tokens, low, ClaimPlace.LABEL if label & _LABELS else place, sign, noun)
+            is_label = bool(label & _LABELS) and not label & _OTHER_LABELS
+            if is_label and (head := _implied(tokens, label)):
+                tokens, low = [*head, *tokens], ["every", *low]
+            is_other = bool(label) and not label & (_SELF | _LABELS | {noun, "note"})
+            kind = ClaimPlace.LABEL if is_label else place
+            yield _Clause(tokens, low, kind, sign, noun, stems, is_other=is_other)
         label = frozenset(low) if sign.startswith(":") and len(low) < 4 else frozenset()
         at = end
+
+
+def _implied(tokens: Sequence[Token], label: frozenset[str]) -> list[Token]:
+    """Return the word that a label stands for: `Interval: 2 weeks`, `Repeats: no`."""
+    symbols, start = "".join(token.symbol for token in tokens), tokens[0].start
+    if re.fullmatch("N?U", symbols):
+        return [Token("e", None, start, start, "every")]
+    is_no = len(tokens) == 1 and tokens[0].text.lower() in ("no", "never")
+    is_no = is_no and not label.isdisjoint({"repeat", "repeats", "recurs", "recurring"})
+    return [Token("1", None, start, tokens[0].end, "once")] if is_no else []
 
 
 def _claim(text: str, clause: _Clause, said: Said, zone_name: str) -> Claim | None:
     tokens, low, first, last = clause.tokens, clause.low, said.first, said.last
     start, end = tokens[first].start, tokens[last - 1].end
     is_whole = last - first == len(tokens) and (
-        clause.end == ":" or clause.place is ClaimPlace.LABEL
+        clause.end[:1] in (":", "-", "–", "—") or clause.place is ClaimPlace.LABEL
     )
     says = tuple(say for say in said.says if _is_clear(say, is_whole=is_whole))
-    while low[last : last + 1] == ["only"]:
+    while last < len(low) and low[last] in ("only", "sharp", "exactly", "precisely", "now"):
         last += 1
     if (zone := _ZONE.match(text, end)) and any(say.times for say in says):
         end = zone.end(1) if zone[1] else end
@@ -235,14 +264,25 @@ def _plain(left: list[str]) -> list[str]:
     """Return the words before a phrase without those that only stress it: please, must run."""
     modal = ("must", "should", "will", "shall")
     found = [word for word, then in pairwise([*left, ""]) if word not in modal or then not in _RUNS]
+    found = _OLDER.sub("", " ".join(found)).split()
+    found = found[1:] if found[:1] in (["("], ["["], ["gets"]) else found
+    found = found[2:] if found[:2] == ["will", "be"] else found
+    found = found[:-1] if found[-2:] in (["do", "that"], ["does", "that"]) else found
     return found[1:] if len(found) > 1 and found[0] in ("please", "only", "just") else found
 
 
 def _is_clear(say: Say, *, is_whole: bool) -> bool:
     """Whether a statement says something for sure; a single day may be meant only once."""
     is_open = (say.asks and not say.either) or (say.weekdays and not (say.recurs or is_whole))
-    return not is_open and bool(
-        say.once or say.recurs or say.weekdays or say.mdays or say.times or say.months
+    is_vague = any(day == WORKING and abs(n) > 1 for n, day in say.nth)  # which cron cannot say
+    return not (is_open or is_vague) and bool(
+        (is_whole and say.windows)
+        or say.once
+        or say.recurs
+        or say.has_days
+        or say.times
+        or say.minutes
+        or say.months
     )
 
 
@@ -257,28 +297,36 @@ def _manner(phrase: _Phrase) -> str:
         (before in _NOT_BEFORE and not is_scheduled)
         or before.isdigit()
         or _is_doubted(phrase)
-        or re.match("F[WPSs]", phrase.symbols)
+        or (re.match("F[WPSs]", phrase.symbols) and before not in _RUNS)
     ):
         return ""
     if not left or (is_title and left in (["a"], ["an"]) and phrase.is_often):
-        return _opens(phrase, is_title=is_title)
+        return "" if clause.is_other and not is_title else _opens(phrase, is_title=is_title)
     if phrase.is_often and before == "," and not after:
         return "said"
     if phrase.is_often and after in _SELF | {"thing"} and set(left) <= _THIS:
         return "self"
-    if after not in _STOPS and not any(say.once for say in phrase.says):
+    is_inserted = len(left) == 1 and after in _DETERMINERS and set(phrase.symbols) & set("eT@")
+    if after not in _STOPS and not any(say.once for say in phrase.says) and not is_inserted:
         return ""
+    if not is_title:
+        left = _last_part(left)
     subject = "said" if is_title else _subject(left, clause)
     words = set(left[1:] if subject == "self" else left)
     if not subject or words & _EMBEDDED or (subject == "said" and words & _BE):
         return ""
-    is_state = before in _STATES or re.search(r"[^e]ed$", before)
-    if subject == "said" and len(left) > 1 and is_state and not is_scheduled:
+    is_state = before in _STATES or re.search(r"[^e]ed$", before) is not None
+    is_apart = left[-2:-1] == [","] and before not in _STATES  # `Ferry times, fetched hourly`
+    is_state = len(left) > 1 and is_state and not (is_scheduled or is_apart)
+    is_apposed = not is_title and before == "," and {"for", "about", "of"} & set(left)
+    if is_apposed or (subject == "said" and is_state):  # `Needed for the meeting, Mondays at 10`
         return ""
     if phrase.is_time and before not in _RUNS:
         recent = set(" ".join(left).rpartition(",")[2].split())
         is_other = recent & {"for", "about", "before", "after", "until", "with"}
-        is_bare = not set(phrase.symbols) - set("@N&,") or not set(phrase.symbols) - set("mU&,")
+        symbols = set(phrase.symbols)
+        is_number = symbols <= set("@N&,") and phrase.symbols.count("N") < 2
+        is_bare = is_number or symbols <= set("mU&,")
         return "" if is_bare or is_other or after or len(left) < 2 else subject
     is_object = phrase.symbols[0] in "eWPSs" and left[0] not in _RUNS and len(left) <= 2
     is_object = is_object and (len(left) == 1 or left[1] in ("up", "in", "out"))
@@ -333,9 +381,13 @@ def _opens(phrase: _Phrase, *, is_title: bool) -> str:
         )
         is_time = phrase.is_time and not is_title
         is_heading = not is_title and clause.end.startswith(":")
-        return "" if is_thing or is_time or is_heading else "said"
+        is_part = not is_title and is_comma and symbols[0] == "o"
+        return "" if is_thing or is_time or is_heading else "part" if is_part else "said"
     if phrase.is_often or (symbols[0] == "Q" and "Q" not in symbols[1:]):
-        return _names(phrase) if is_title else ""
+        is_own = after in _SELF and ([*rest, "", ""][1] in _STOPS or rest[1] == "that")
+        return _names(phrase) if is_title else "self" if is_own else ""
+    if not is_title and symbols[0] == "o" and after == "it":
+        return "part"
     if (
         after in ("we", "it", "this")
         or (after in _DETERMINERS and not is_title)
@@ -373,12 +425,15 @@ def _names(phrase: _Phrase) -> str:
         return ""
     longer = [t.text for t in phrase.clause.tokens if len(t.text) > 3 and t.text[0].isalpha()]
     is_cased = len(longer) > 2 and all(text[0].isupper() for text in longer)
-    return "" if tokens[0].text[0].isupper() and not is_cased else "name"
+    is_name = tokens[0].text[0].isupper() and not tokens[0].text.isupper()
+    return "" if is_name and not is_cased else "name"
 
 
 def _is_other(rest: Sequence[str], clause: _Clause, *, is_title: bool) -> bool:
     """Whether what follows a phrase has a subject of its own: `the shop closes early`."""
     opener, follower = [*rest[:2], "", ""][:2]
+    if opener in ("when", "where", "which", "because", "so", "since", "while", "as"):
+        return False  # `Sundays at 2, when it is quiet`
     if opener in _EMBEDDED or (not is_title and follower in _BE):
         return True
     is_passive = any(
@@ -394,6 +449,15 @@ def _is_other(rest: Sequence[str], clause: _Clause, *, is_title: bool) -> bool:
     return opener in _DETERMINERS and not is_self
 
 
+def _last_part(left: Sequence[str]) -> list[str]:
+    """Return what follows the last comma if the entry acts in it: `…, so we run it`."""
+    at = max((at for at, word in enumerate(left) if word == ","), default=-1)
+    part = [*left[at + 1 :]]
+    if part and part[0] in ("so", "and", "then", "but", "therefore", "hence", "thus"):
+        part = part[1:]
+    return part if part and part[0] in ("it", "we", "this", "it's") else [*left]
+
+
 def _subject(left: Sequence[str], clause: _Clause) -> str:
     """Return "self" if the entry acts in a clause, "said" if it begins with a verb, or nothing."""
     opener, follower = left[0], left[1] if len(left) > 1 else ""
@@ -404,14 +468,20 @@ def _subject(left: Sequence[str], clause: _Clause) -> str:
     ):
         return "self"
     if opener in ("it", "we", "it's") or (opener == "this" and follower in _BE | _RUNS | {"one"}):
-        is_met = opener == "we" and {"meet", "gather", "talk"} & set(left)
-        return "" if is_met or (follower == "is" and left[2:3] and left[2] in _STATES) else "self"
+        is_met = list(left[:3]) == ["we", "look", "at"]
+        is_met |= opener == "we" and not _MEETS.isdisjoint(left)
+        is_state = follower == "is" and left[2:3] and left[2] in _STATES - {"done"}
+        return "" if is_met or is_state else "self"
+    if opener in ("i", "we") and follower in ("want", "need") and left[2:3] in (["it"], ["this"]):
+        return "self"
     if opener in ("the", "our", "this"):
-        return "self" if {*left[1:3]} & (_SELF | {clause.noun}) - {""} else ""
+        is_own = left[1][:5] in clause.stems and _RUNS & set(left[2:]) if left[1:] else False
+        return "self" if is_own or {*left[1:3]} & (_SELF | {clause.noun}) - {""} else ""
     small = (
         _DETERMINERS
         | _PREPOSITIONS
         | {"", "it", "out", "off", "up", "every", "all", "once", "only"}
     )
     is_verb = opener not in small | _EMBEDDED | _BE and opener.isalpha() and follower in small
+    is_verb = is_verb and not opener.endswith("ly")
     return "said" if is_verb and clause.tokens[0].text[:1].isupper() else ""

@@ -116,7 +116,7 @@ def broken(says: Sequence[Say], every: Sequence[Series], said: Say) -> str:
 
 def both(one: Say, other: Say) -> Say:
     """Return the days and times that one or the other says."""
-    names = ("weekdays", "mdays", "times")
+    names = ("weekdays", "mdays", "times", "months")
     return replace(one, **{name: getattr(one, name) | getattr(other, name) for name in names})
 
 
@@ -143,7 +143,9 @@ def _keeps_every(say: Say, series: Series, _: Say) -> bool:
         size = count * _SHORT[unit]
         if say.minutes and unit == "h":
             at = sorted({3600 * (minute // 60) for minute in series.times})
-        gaps = {b - a for a, b in pairwise(at)} or {60 * (series.step or _DAY)}
+        # Around midnight, without the longest gap: every hour from 22:00 to 5:00.
+        around = sorted(b - a for a, b in pairwise([*at, at[0] + 60 * _DAY])) if at else []
+        gaps = set(around[:-1]) or {60 * (series.step or _DAY)}
         if say.hours or len(say.minutes) > (unit != "s") or len(say.seconds) > 1:
             return is_often and min(gaps) == size
         return is_often and gaps == {size}
@@ -165,6 +167,8 @@ def _keeps_count(say: Say, series: Series, _: Say) -> bool:
 
 
 def _keeps_weekdays(say: Say, series: Series, said: Say) -> bool:
+    if say.minus:
+        return say.minus.isdisjoint(day.weekday() for day in series.days)
     if not say.weekdays or not say.recurs:
         return not say.weekdays or {day.weekday() for day in series.days} == say.weekdays
     is_rarer = say.every is not None and not say.is_short and say.every != (1, "d")
@@ -256,7 +260,8 @@ def _in_windows(say: Say, times: Sequence[int]) -> bool:
             at for minute in times for at in (minute, minute + _DAY) if first <= at <= end
         )
         step = max((b - a for a, b in pairwise(inside)), default=1)
-        if not inside or inside[0] >= first + step or inside[-1] <= last - step:
+        is_early = bool(inside) and inside[-1] + step + (step > 59) <= last - (step < 60)
+        if not inside or inside[0] >= first + step or is_early:
             return False
         left -= {minute % _DAY for minute in inside}
     return not left

@@ -16,6 +16,7 @@ from horae.timing.cron_words import LENGTHS
 from horae.timing.phrases.grammar import (
     BARE,
     KINDS,
+    OPEN,
     WORKING,
     Clock,
     Said,
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 
 _DAY: Final = 1440
 _BASE: Final = datetime(2001, 1, 1)  # noqa: DTZ001 - a wall time, on a Monday
-_LONGEST: Final = 300
-_SILENT: Final = frozenset(",&oi@():;_vhZ!")  # what may stand between the parts of a phrase
+_LONGEST: Final = 2_000
+_SILENT: Final = frozenset(",&oi@():;_vhlZ!")  # what may stand between the parts of a phrase
 _CRON: Final = re.compile(r"\s*(?:@\S*\s*|[\d*?,/#-]+(?:\s+[\dLW*?,/#-]+(?:\s.*)?)?)", re.DOTALL)
 _LIKE: Final = 'write it like "weekdays at 9"'
 
@@ -105,6 +106,10 @@ such as "at 9" or "at midnight"
         for says in (statements(part) for part in _parts(tokens, found))
     ]
     try:
+        is_vague = re.search(r"(?<!past )\bmidnight", text, re.IGNORECASE) is not None
+        for say in (say for says in parts for say in says):
+            question = "at the start of that day or at its end? write a day and 0:00"
+            _ask(is_vague and say.weekdays and Clock(0) in say.times, question, "times")
         return _together([compile_says(says) for says in parts])
     except AskError as asked:
         pieces = [piece for said in found for piece in said.pieces]
@@ -119,6 +124,7 @@ such as "at 9" or "at midnight"
 def _refuse_unread(text: str, tokens: Sequence[Token], found: Sequence[Said]) -> None:
     read = {at for said in found for at in range(said.first, said.last)}
     left = [t for at, t in enumerate(tokens) if at not in read and t.symbol not in _SILENT]
+    left = left[:-1] if left and left[-1] is tokens[-1] and left[-1].text in ".!" else left
     for token in sorted(left, key=lambda token: token.symbol != "."):  # a strange word first
         is_or = token.symbol == "|"
         reason = (
@@ -142,7 +148,7 @@ def statements(found: Iterable[Said]) -> list[Say]:
         for at in range(len(says))[::-step]:
             if 0 <= at + step < len(says) and says[at + step].has_time and not says[at].has_time:
                 other = says[at + step]
-                shared = {name: getattr(other, name) for name in _SHARED}
+                shared = {name: getattr(says[at], name) or getattr(other, name) for name in _SHARED}
                 every = says[at].every or (other.every if other.is_short else None)
                 says[at] = replace(says[at], **shared, every=every)
     for at in range(len(says) - 2, -1, -1):  # the second Friday and the fourth Friday of May
@@ -159,7 +165,8 @@ def compile_says(says: Sequence[Say]) -> Compiled:
     """Return the rule of some statements."""
     _ask(any(say.asks for say in says), next((s.asks for s in says if s.asks), ""), "asks")
     paces = {say.every for say in says if say.is_short}
-    _ask(len(paces) > 1, "these are two intervals; which one is meant?", "every")
+    is_apart = all(say.weekdays for say in says)
+    _ask(len(paces) > 1 and not is_apart, "these are two intervals; which one is meant?", "every")
     return _together([_rule(say) for say in says])
 
 
@@ -184,7 +191,7 @@ def _rule(say: Say) -> Compiled:
     number, unit = say.every or (0, "")
     if say.once or (say.years and say.mdays and not say.recurs and len(say.years) == 1):
         return _once(say)
-    if unit == "h" and 24 % number and not (say.windows or say.minutes):
+    if unit == "h" and (24 % number or say.starts) and not (say.windows or say.minutes):
         is_open = say.has_days or say.months or say.times
         if say.starts and len(say.times) == 1 and not (say.has_days or say.months):
             return _anchored(
@@ -238,11 +245,15 @@ def _clock(clock: Clock, say: Say, *, is_24: bool) -> int:
     hour, minute = divmod(found.minute, 60)
     early, late = f"{hour}:{minute:02}", f"{hour + 12}:{minute:02}"
     question = f'{early} in the morning or {late}? write "{early} am" or "{late}"'
-    _ask(found.sure == BARE and 0 < hour <= 7 and not is_24, question, "times")
+    is_noon = hour == 12 and len(say.times) == 1
+    question = 'noon or midnight? write "12:00" or "0:00"' if is_noon else question
+    _ask(found.sure == BARE and (0 < hour <= 7 or is_noon) and not is_24, question, "times")
     return found.minute
 
 
 def _minutes_of_day(say: Say) -> set[int]:
+    if say.minutes and say.windows and not say.is_short:  # on the hour from 9 to 17
+        say = replace(say, every=(1, "h"))
     number, unit = say.every or (0, "")
     step = number * (60 if unit == "h" else 1)
     if say.times:
@@ -250,6 +261,8 @@ def _minutes_of_day(say: Say) -> set[int]:
         _ask(is_two, "these are two times; which one is meant?", "times")
         is_24 = any(c.sure < BARE and (c.minute >= 780 or c.minute < 60) for c in say.times)
         found = {_clock(clock, say, is_24=is_24) for clock in say.times}
+        is_next = say.part == "night" and say.weekdays and min(found) < 300
+        _ask(is_next, "in the night before or after? write a day and the time", "times")
         is_even = found == set(range(min(found), _DAY, step or _DAY)) and step * len(found) == _DAY
         _ask(say.is_short and not is_even, "at these times only, or all day long?", "times")
         return found
@@ -260,7 +273,7 @@ def _minutes_of_day(say: Say) -> set[int]:
     if not say.is_short:
         _ask(say.part, f'at what time in the {say.part}? add one, such as "at 8"', "part")
         _ask(True, 'at what time? add one, such as "at 9" or "at midnight"')
-    _ask(say.part, "from when to when?", "part")
+    _ask(say.part and not say.windows, "from when to when?", "part")
     windows = [_bounds(window, say) for window in say.windows] or [(0, _DAY - 1)]
     is_open = any(end == _DAY and (start >= step or _DAY % step) for start, end in windows)
     _ask(is_open, 'until when? add it, such as "from 8:00 to 18:00"', "windows")
@@ -291,7 +304,7 @@ def _within_hours(say: Say, step: int) -> set[int]:
 
 
 def _bounds(window: tuple[Clock, Clock], say: Say) -> tuple[int, int]:
-    is_24 = any(clock.sure < BARE or clock.minute > 720 for clock in window)
+    is_24 = any(c.sure < BARE or c.minute > 720 for c in window if c is not OPEN)
     start, end = (_clock(clock, say, is_24=is_24) for clock in window)
     return start, end + _DAY * (end < start)
 

@@ -8,13 +8,14 @@ sentences here: whose time a phrase is, `extras/drift` decides.
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 from dataclasses import dataclass, fields, replace
 from datetime import date
 from itertools import product
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from horae.timing.cron_words import LENGTHS
-from horae.timing.phrases.tokens import WEEK, WORKDAYS, Token
+from horae.timing.phrases.tokens import WEEK, WEEKEND, WORKDAYS, Token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,7 +27,8 @@ EXACT, WRITTEN, BARE = 0, 1, 2  # how sure the half of the day is: 18:30, 6:30, 
 PARTS: Final = {
     "morning": (210, 720, ()), "afternoon": (720, 1140, range(1, 12)),
     "evening": (960, 1440, range(1, 12)), "night": (1080, 1920, range(6, 12)),
-    "lunch": (660, 870, range(1, 11)),
+    "lunch": (660, 870, range(1, 11)), "day": (360, 1320, ()),
+    "am": (0, 719, ()), "pm": (720, 1439, range(1, 12)),
 }  # fmt: skip
 
 
@@ -105,6 +107,16 @@ def _values(tokens: Sequence[Token], symbols: str, size: int = 0) -> frozenset[i
     return frozenset(found)
 
 
+def _ordinals(tokens: Sequence[Token], symbols: str) -> frozenset[int]:
+    """Return the numbers of a list of ordinals; the second to last one is -2."""
+    words = [token.text.lower() for token in tokens]
+    for at in range(len(words) - 2):
+        if words[at + 1 : at + 3] == ["to", "last"] and tokens[at].value > 1:
+            tokens = [*tokens[:at], tokens[at]._replace(value=-tokens[at].value), *tokens[at + 3 :]]
+            return _ordinals(tokens, symbols)
+    return _values(tokens, symbols)
+
+
 def placed(clock: Clock, part: str) -> Clock:
     """Return a time of day in a part of the day that settles which half is meant.
 
@@ -114,8 +126,12 @@ def placed(clock: Clock, part: str) -> Clock:
     if clock.sure == EXACT or not part:
         return clock
     hour = clock.minute // 60 % 12 or 12
-    is_late = hour in PARTS[part][2] or (hour == 12 and part != "night")
-    return Clock(clock.minute % 720 + 720 * is_late)
+    first, last, late = PARTS[part]
+    is_late = hour in late or (hour == 12 and part not in ("night", "am"))
+    found = clock.minute % 720 + 720 * is_late
+    # Eleven in the afternoon is no time: "at 11 and at 3 in the afternoon".
+    is_other = part == "day" or (found >= 720 and not first <= found <= last)
+    return clock if is_other else Clock(found)
 
 
 def _clocks(tokens: Sequence[Token]) -> tuple[list[Clock], set[int]]:
@@ -132,8 +148,14 @@ def _clocks(tokens: Sequence[Token]) -> tuple[list[Clock], set[int]]:
             shift = (amount if fraction[1] == "p" else -amount) if amount <= 30 else None
         elif symbols[at : at + 2] == "NK" and shift is None:
             continue  # 12 noon
+        elif at and symbols[at - 1 : at + 1] == "NN" and found:  # six thirty
+            if token.text.isdigit() or not 9 < token.value < 60:
+                return [], set()
+            found[-1] = Clock(found[-1].minute + token.value, found[-1].sure)
         elif token.symbol in "NYmK" and not (token.symbol == "N" and token.value > 24):
             minute, sure = token.value, EXACT
+            if token.symbol in "Ym" and token.value % 100 > 59:
+                continue
             if token.symbol in "Ym":
                 minute = token.value // 100 * 60 + token.value % 100
             elif token.symbol == "N":
@@ -183,14 +205,14 @@ _FRACTIONS: Final = {
 
 
 def _every(tokens: Sequence[Token]) -> Say:
-    said = [token for token in tokens if token.symbol not in "cefah"]
+    said = [token for token in tokens if token.symbol not in "cefaho"]
     head, token = said[0], said[-1]
     if "H" in (head.symbol, token.symbol) or (head.symbol == "q" and head is not token):
         key = "".join(t.value[1] if t.symbol == "U" else t.symbol for t in said)
         every = _FRACTIONS.get(key)
         return Say(every=every, recurs=True) if every else Say(asks="how many days is that?")
-    count = 1 if head is token else 2 if head.symbol == "~" else head.value
-    if count < 1:
+    count = 1 if head is token else 2 if head.symbol in "~A" else head.value
+    if count < 1 + (head.symbol == "O"):
         return Say(asks="how often is that?")
     number, unit = _unit(token)
     every = normal(count * number, unit)
@@ -228,14 +250,16 @@ def _on_days(tokens: Sequence[Token]) -> Say:
     symbols = "".join(token.symbol for token in tokens)
     days, part = _values(tokens, "WPSs", 7), tokens[-1].value if symbols[-1] in "RV" else ""
     many = sum(symbol in "WPSs" for symbol in symbols)
-    every = (2, "w") if "~" in symbols else None
+    if "c" in symbols and (_values(tokens, "c") != {1} or days == WEEKEND):
+        return Say(asks="on which days?")
+    every = (2, "w") if re.search("[~A]", symbols) else None
     return Say(every=every, weekdays=days, part=part,
                recurs=bool(many > 1 or every or re.search("[ePSV]", symbols)))  # fmt: skip
 
 
 def _nth_day(tokens: Sequence[Token]) -> Say:
     cut = next(at for at, token in enumerate(tokens) if token.symbol in "WPs")
-    numbers, day = _values(tokens[:cut], "O2"), tokens[cut]
+    numbers, day = _ordinals(tokens[:cut], "O2"), tokens[cut]
     if len(day.value) == 2:
         return Say(asks="on which of the two days?")
     nth = frozenset(product(numbers, {WORKING} if day.value == WORKDAYS else day.value))
@@ -265,11 +289,11 @@ def _mdays(tokens: Sequence[Token]) -> Say:
     if any(t.value[1] != "d" for t in head if t.symbol == "U"):
         is_first = symbols.find("U") < 2 and symbols[0] not in "hO2"
         return _minutes(tokens) if is_first else Say(asks="on which day of it?")
-    days = _values(head, "NO2")
+    days = _ordinals(head, "NO2")
     if "F" in symbols:  # every 3rd day from the 2nd to the 29th
         step, first, last = (t.value for t in head if t.symbol in "O2")
         days = frozenset(range(first, last + 1, step))
-    elif "e" in symbols and not (of or months) and max(days) < 8:
+    elif "e" in symbols and not (of or months) and max(days) < 8 and len(days) == 1:
         return Say(asks=f"the {head[-1].text} of every month, or every {max(days)} days?")
     every = (2, of) if any(t.symbol == "~" for t in tokens[cut:]) else None
     recurs = bool(of or months) or len(days) > 1 or "e" in symbols
@@ -277,6 +301,23 @@ def _mdays(tokens: Sequence[Token]) -> Say:
                 exact="t" in symbols)  # fmt: skip
     is_near = any(t.symbol == "n" for t in head)
     return replace(found, mdays=frozenset(), nearest=days) if is_near else found
+
+
+def _edge(tokens: Sequence[Token]) -> Say:
+    """Return the first or last days of a period, of which any may be meant."""
+    of = "q" if tokens[-1].symbol == "q" else tokens[-1].value[1]
+    sign = next(token.value for token in tokens if token.symbol == "b")
+    asks = "on which day of it?"
+    if of == "w":
+        weekdays = (4, 5, 6) if sign < 0 else (0, 6)
+        either = [Say(weekdays=frozenset({day}), recurs=True) for day in weekdays]
+    else:
+        days = [sign * n for n in range(1, 5)] + [*range(25, 32)][: 7 * (sign < 0)]
+        either = [Say(mdays=frozenset({day}), of=of, recurs=True) for day in days]
+        either += [Say(nth=frozenset({(sign, WORKING)}), of=of, recurs=True)]
+    if of not in ("w", "m", "q", "y"):
+        return Say(asks=asks)
+    return Say(either=tuple(either), asks=asks, recurs=True)
 
 
 def _dates(tokens: Sequence[Token]) -> Say:
@@ -296,6 +337,11 @@ def _dates(tokens: Sequence[Token]) -> Say:
         return Say(asks="there is no such date; which day is meant?")
     months, numbers = frozenset(m for m, _ in pairs), frozenset(d for _, d in pairs)
     years = _values(tokens, "Y")
+    named = frozenset().union(*(token.value for token in tokens if token.symbol == "W"))
+    for year, (month, day) in product(years, pairs):
+        is_date = named and day <= monthrange(year, month)[1]
+        if is_date and date(year, month, day).weekday() not in named:
+            return Say(asks="this date is another day of the week; which one is meant?")
     if tokens[0].symbol in "gF":
         (day, *_), (month, *_), (year, *_) = numbers, months, years
         return Say(starts=date(year, month, min(day, 28 if month == 2 and year % 4 else day)))
@@ -327,12 +373,13 @@ def _at(tokens: Sequence[Token]) -> Say:
         is_clock = tokens[1].text == "to" and tokens[2].symbol == "N" and tokens[2].value < 13
         return Say(asks="from when to when?") if is_clock else _window(tokens)
     clocks, seconds = _clocks(tokens)
-    asks = "" if clocks else "at what time?"
-    return Say(times=frozenset(clocks), seconds=frozenset(seconds), asks=asks)
+    say = Say(times=frozenset(clocks), seconds=frozenset(seconds))
+    say = say if clocks else Say(asks="at what time?")
+    return replace(say, every=(1, "d"), recurs=True) if tokens[0].symbol == "e" else say
 
 
 def _window(tokens: Sequence[Token]) -> Say:
-    if tokens[0].symbol == "g":
+    if tokens[0].symbol == "g" or not {"t", "&"} & {token.symbol for token in tokens}:
         return Say(windows=tuple((clock, OPEN) for clock in _clocks(tokens)[0]))
     cuts = [at for at, token in enumerate(tokens) if token.symbol == "F"] or [0]
     found = []
@@ -364,10 +411,12 @@ def _past(tokens: Sequence[Token]) -> Say:
     symbols = "".join(token.symbol for token in tokens)
     sign = re.search("[pt]", symbols)
     head = tokens[: sign.start()] if sign else [t for t in tokens if t.symbol == "H"]
-    found = {{"H": 30, "q": 15}.get(t.symbol, t.value) for t in head if t.symbol in "HqN"}
+    found = {{"H": 30, "q": 15}.get(t.symbol, t.value) for t in head if t.symbol in "HqNB"}
+    found = found or {30 for t in tokens if t.symbol == "U" and t.value == (30, "min")}
     found = found or {t.value for t in tokens if t.symbol == "B"} or {0}
     minutes = frozenset(60 - m if sign and sign[0] == "t" else m for m in found)
-    if not all(0 <= minute < 60 for minute in minutes):
+    units = {token.value for token in tokens if token.symbol == "U"} - {(1, "min"), (30, "min")}
+    if not all(0 <= minute < 60 for minute in minutes) or units - {(1, "h")}:
         return Say(asks="which minute of the hour is that?")
     is_whole = "e" in symbols or (sign is not None and "U" in symbols[sign.end() :])
     hours = _hours(tokens[sign.end() :] if sign else ())
@@ -390,6 +439,8 @@ def _range(tokens: Sequence[Token]) -> Say:
     cut = symbols.find("f") if "f" in symbols else len(tokens)
     bounds = tokens[max(symbols.find("F"), 0) : cut] if "F" in symbols[:cut] else ()
     _, unit = next(_unit(token) for token in tokens if token.symbol in "U2")
+    if symbols == "eUfhU" and (unit, tokens[-1].value) == ("d", (1, "w")):
+        return _every(tokens[:2])
     first, last = [*(t.value for t in bounds if t.symbol == "N"), 59, 59][:2] if bounds else (0, 59)
     if symbols[0] == "F" and "t" not in symbols[:cut]:
         last = first
@@ -424,7 +475,7 @@ _MACROS: Final = {
     "ordinals": "h?[O2](?:(?:,?&|,|/|t)h?[O2]){0,31}",
     "period": "(?:[eh]?~?_?[Uq]|a[Uq]|[he]?M(?:(?:,?&|,|/|t)M){0,12})",
     "clock": "(?:(?:H|a?q|NU?)[pt][NK]k?|T|N?K|Nk|mU?)",
-    "hour": "(?:(?:H|a?q|NU?)[pt][NK]k?|[TD]|N?K|[Ym]U?|Nk?U?)",
+    "hour": "(?:(?:H|a?q|NU?)[pt][NK]k?|[TD]|N?K|[Ym]U?|NN|Nk?U?)",
     "hours": "(?:e[O2]?UFTtT|eU|T(?:(?:,?&|,)T){0,23})",
     "part": "(?:(?:ih)?R|@R)",
     "sep": "(?:,?&|,|/)",
@@ -434,35 +485,48 @@ _MACROS: Final = {
 _Build: TypeAlias = "Callable[[Sequence[Token]], Say]"
 _FORMS: Final[dict[str, _Build]] = {
     r"FUN(?:tUN)?(?:f(?:hU|<hours>))?|F2N(?:t2N)?(?:f[eh]U)?|eN?[U2](?:F2N(?:t2N)?)?fhU": _range,
-    r"c?e(?:N|~|[O2]|Ha?|q(?:fa)?)?[U2q](?:&aH)?": _every,
+    r"c?e(?:N|[~A]|[O2]|Ha?|q(?:fa)?)?[U2q](?:&aH)?|o?AU": _every,
+    r"@?h?b(?:[eh]~?_?[Uq]|a[Uq])": _edge,
+    r"oaW": lambda tokens: Say(
+        either=(Say(weekdays=tokens[2].value, recurs=True),), asks="once, or weekly?", recurs=True
+    ),
     r"e[O2]Ufh?U": lambda _: Say(asks="every other day, or on one day of it?"),
     r"(?:c|Nz)?Q": _often,
     r"(?:c|Nz|NU)[ae][U2q]": _count,
-    r"o?e?~?<days>[RV]?|@hs|F[WPSs]t[WPSs]": _on_days,
+    r"o?c?e?[~A]?<days>[RV]?|@hs|F[WPSs]t[WPSs]": _on_days,
     r"xo?<days>": lambda tokens: Say(minus=_values(tokens, "WPSs", 7)),
     r"o?e?<ordinals>[WPs](?:[fi]<period>)?": _nth_day,
-    r"o?(?:eO|<ordinals>U?|U<numbers>)[fi]<period>": _mdays,
+    r"o?(?:e?<ordinals>U?|U<numbers>)[fi]<period>": _mdays,
     r"o?e[O2]UFh[O2]th[O2]f<period>|o?hsnth[O2]f<period>": _mdays,
-    r"oh<ordinals>U?|<ordinals>(?:,?&|,|t)h?[O2]|o?eO|oU<numbers>": _mdays,
+    r"oh<ordinals>U?|<ordinals>(?:,?&|,|t)h?[O2]|o?eO(?:<sep>h?[O2])*|oU<numbers>": _mdays,
     r"o?W?,?e?h?[NO](?:<and>h?[NO]){0,31}f?<months><year>(?:<and>h?[NO]f?M<year>){0,12}": _dates,
     r"o?W?,?e?Mh?[NO]<year>(?:<and>Mh?[NO]<year>|<and>h?[NO](?![fMtpk@UHR])){0,12}": _dates,
     r"o?e?X|[gF]o?W?,?(?:h?[NO]f?M|Mh?[NO]),?Y": _dates,
     r"[ogF]{0,2}W?dW?": _iso,
-    r"(?:[if]h?|Fe?|e)<months>|M(?:,?&|,|/|t)<months>": lambda tokens: Say(
+    r"(?:[if]h?|Fe?|e)l?<months>|M(?:,?&|,|/|t)<months>": lambda tokens: Say(
         months=_values(tokens, "M", 12),
         recurs=tokens[0].symbol == "e" or len(_values(tokens, "M", 12)) > 1,
     ),
     r"iY(?:(?:,?&|,|t)Y){0,60}|FYtY|eNUFYtY": _in_years,
     r"[@o]?<clock>(?:,?<part>)?(?:<sep>@?<hour>){0,50}(?:,?<part>)?": _at,
-    r"@<hour>(?:<sep>@?<hour>){0,50}(?:,?<part>)?|N<part>|N(?:<sep>N){0,50}k": _at,
+    r"e?@?K|@<hour>(?:,?<part>)?(?:<sep>@?<hour>(?:,?<part>)?){0,50}": _at,
+    r"NN?<part>|N(?:<sep>N){0,50}k": _at,
     r"F<hour><part>?[t&]<hour><part>?(?:(?:,?&|,)F<hour>[t&]<hour>){0,12}": _window,
-    r"[TN]tT|TtN|g@?<hour>": _window,
+    r"[TN]tT|TtN|g@?<hour>|(?>F@?<hour><part>?)(?!t)": _window,
     r"Z": lambda _: Say(windows=((Clock(0), Clock(1439)),)),
     r"(?:[ie]h?|@)R|[oie]?V": _part,
+    r"o?e[~A2O]R": lambda tokens: Say(
+        every=(2 if tokens[-2].symbol in "~A" else tokens[-2].value, "d"),
+        part=tokens[-1].value,
+        recurs=True,
+    ),
+    r"ihU": lambda tokens: (
+        Say(part="day") if tokens[2].value == (1, "d") else Say(asks="when in it?")
+    ),
     r"[@oF]?(?:H|q|<numbers>U?)[pt][eh]U|@?(?:H|q|NU?)p|ohH?U": _past,
     r"@?<numbers>U?p<hours>": _past,
     r"i<hours>": lambda tokens: Say(hours=_hours(tokens)),
-    r"@?h?Jf[eh]U|[@o]?B(?:<sep>B){0,12}": _past,
+    r"@?h?Jf[eh]U|[@o]?B(?:<sep>B){0,12}(?:p[eh]U)?": _past,
     r"@?[U2]<numbers>(?:f(?:[eh]U|U<numbers>))?": _minutes,
     r"1|c": lambda tokens: (
         Say(once=True) if tokens[0].value in (None, 1) else Say(asks="how often?")
@@ -513,6 +577,8 @@ def join(one: Say, other: Say) -> Say | None:
         mine, theirs = getattr(one, name), getattr(other, name)
         if not mine or not theirs or mine == theirs:
             values[name] = mine or theirs
+        elif name == "minutes" and not (one.every or other.every):  # on the hour and at half past
+            values[name] = mine | theirs
         elif name == "every" and (1, "d") in (mine, theirs):
             values[name] = mine if theirs == (1, "d") else theirs
         else:
@@ -525,5 +591,6 @@ def _whole(say: Say) -> Say:
     if not say.minus:
         return say
     every = None if say.every == (1, "d") else say.every
-    return replace(say, weekdays=(say.weekdays or WEEK) - say.minus, minus=frozenset(), every=every,
-                   strict=False, recurs=say.recurs or bool(say.weekdays))  # fmt: skip
+    minus = frozenset() if say.weekdays or say.every else say.minus  # `not on Mondays`, and no more
+    return replace(say, weekdays=(say.weekdays or WEEK) - say.minus, minus=minus, every=every,
+                   strict=False, recurs=True)  # fmt: skip

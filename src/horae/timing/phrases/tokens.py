@@ -33,19 +33,21 @@ class Token(NamedTuple):
 _TABLE: Final = {
     "e": "every each all", "h": "the", "a": "a an per", "@": "at @", "o": "on", "i": "in during",
     "f": "of", "F": "from between", "&": "and & plus", "x": "except excluding but without",
-    "~": "other alternate alternating", "z": "times time", "H": "half", "k": "o'clock oclock",
-    "p": "past after", "J": "top", "g": "starting beginning", "|": "or",
+    "~": "other", "A": "alternate alternating", "z": "times time", "H": "half",
+    "k": "o'clock oclock", "p": "past after", "J": "top", "g": "starting beginning", "|": "or",
     "t": "to through thru until till til",
     "c": "once=1 twice=2 thrice=3", "2": "second=2 seconds=2", "q": "quarter quarters",
-    "K": "noon=720 midday=720 midnight=0", "n": "nearest", "v": "also too",
-    "R": "morning afternoon evening night=night overnight=night lunchtime=lunch lunch=lunch",
-    "V": "mornings=morning afternoons=afternoon evenings=evening nights=night",
-    "_": "please run runs it this always exactly sharp only precisely calendar",
+    "K": "noon=720 midday=720 midnight=0", "n": "nearest",
+    "v": "also too additionally again", "l": "early late mid",
+    "R": "morning afternoon evening night overnight=night lunchtime=lunch lunch daytime=day am pm",
+    "V": "mornings=morning afternoons=afternoon evenings=evening nights=night lunchtimes=lunch",
+    "_": "please run runs fire fires start starts execute it this always exactly sharp only"
+    " precisely calendar",
     "N": "one=1 two=2 three=3 four=4 five=5 six=6 seven=7 eight=8 nine=9 ten=10 eleven=11 twelve=12"
     " thirteen=13 fourteen=14 fifteen=15 sixteen=16 seventeen=17 eighteen=18 nineteen=19 twenty=20"
     " thirty=30 forty=40 fifty=50 sixty=60 ninety=90",
     "O": "first=1 third=3 fourth=4 fifth=5 sixth=6 seventh=7 eighth=8 ninth=9 tenth=10 eleventh=11"
-    " twelfth=12 fifteenth=15 twentieth=20 last=-1 final=-1",
+    " twelfth=12 fifteenth=15 twentieth=20 last=-1 final=-1 penultimate=-2",
 }  # fmt: skip
 _VALUES: Final[dict[str, dict[Any, str]]] = {
     "U": {
@@ -81,15 +83,23 @@ _IDIOMS: Final = {
     r"(?:working|business|week|work) day": ("s", WORKDAYS),
     r"skipping shorter months|(?:only )?in months that have (?:one|it)": ("!", None),
     r"(?:but )?not (?:on|at|in)(?: the)?|but not": ("x", None),
+    "not(?= (?:mon|tue|wed|thu|fri|sat|sun|week))": ("x", None),
     r"first (?:on|(?:run|time)(?: on)?)": ("g", None),
     r"(?:apart|aside) from|other than": ("x", None),
     "each and every|(?:every|each) single": ("e", None),
-    "m[-–]f": ("S", WORKDAYS),
-    "christmas eve": ("X", (12, 24)), "christmas(?: day)?": ("X", (12, 25)),
+    "(?:all )?through(?:out)?(?= the (?:night|day|morning|evening))": ("i", None),
+    "m[-–]f": ("S", WORKDAYS), r"a\.m": ("R", "am"), r"p\.m": ("R", "pm"),
+    "christmas eve": ("X", (12, 24)), "christmas day|(?<=every )christmas": ("X", (12, 25)),
+    "(?:start|beginning) of": ("b", 1), "end of": ("b", -1),
     "boxing day": ("X", (12, 26)), "new year'?s eve": ("X", (12, 31)),
     "new year'?s day": ("X", (1, 1)), "halloween": ("X", (10, 31)),
     "valentine'?s day": ("X", (2, 14)),
 }  # fmt: skip
+
+
+_FORMS: Final = {
+    re.compile(form.replace("'", "['’]"), re.IGNORECASE): said for form, said in _IDIOMS.items()
+}
 
 
 def _lexicon() -> dict[str, tuple[str, Any]]:
@@ -144,8 +154,11 @@ def tokens_of(text: str, *, prose: bool = False) -> list[Token]:
     found: list[Token] = []
     for match in _LEX.finditer(text):
         is_dot = match[0] == "." and bool(found) and found[-1].end == match.start()
-        if not (is_dot and found[-1].symbol in "WMU" and len(found[-1].text) < 6):  # Tues.
+        if not (is_dot and found[-1].symbol in "WMUR" and len(found[-1].text) < 6):  # Tues.
             found += _read(match)
+    for at in range(1, len(found) - 1):
+        if found[at].symbol == "-" and found[at - 1].symbol == found[at + 1].symbol in [*"WMTN"]:
+            found[at] = found[at]._replace(symbol="t")  # Mon - Fri
     return [_shy(found, at) for at in range(len(found))] if prose else found
 
 
@@ -156,8 +169,9 @@ def _shy(found: list[Token], at: int) -> Token:
     if token.symbol in "WM" and token.text in _SHY:
         near = "".join(each.symbol for each in found[max(0, at - 2) : at + 3])
         is_name = len(re.findall("[WPMS]", near)) < 2
-    is_other = is_lone or is_name or token.symbol == "v" or token.text.lower() == "all"
-    is_other = is_other or (token.symbol == "_" and token.text.lower() != "only")
+    is_other = is_lone or is_name or token.text.lower() == "all"
+    stress = ("only", "sharp", "exactly", "precisely")
+    is_other = is_other or (token.symbol == "_" and token.text.lower() not in stress)
     return token._replace(symbol=".") if is_other else token
 
 
@@ -188,17 +202,23 @@ def _read(match: re.Match[str]) -> list[Token]:
             return [head, Token("U", (1, size), cut, span[1], text)]
         case "number" if len(text) < 5:
             value = int(text)
-            symbol = "Y" if 1970 <= value <= 2199 else "m" if len(text) == 4 else "N"
+            is_clock = value % 100 < 60 and value < 2400
+            symbol = "N" if len(text) < 4 else "m" if is_clock else "."
+            symbol = "Y" if 1970 <= value <= 2199 else symbol
         case "idiom":
-            symbol, value = next(said for form, said in _IDIOMS.items() if re.fullmatch(form, low))
+            symbol, value = next(
+                said
+                for form, said in _FORMS.items()
+                if (found := form.match(match.string, span[0])) and found.end() == span[1]
+            )
         case "word":
             return _word(low, span, text)
         case "dash":
             before, after = match.string[: span[0]][-1:], match.string[span[1] :][:1]
             is_tight = not (before.isspace() and after.isspace()) and bool(after.strip())
             symbol = "t" if is_tight else "-"  # 9–17; a dash with spaces around divides a text
-        case _ if text in ",/&@():;":
-            symbol = text
+        case _ if text in ",/&@():;+":
+            symbol = text.replace("+", "&")
     return [Token(symbol, value, *span, text)]
 
 
