@@ -297,9 +297,10 @@ def test_a_refusal_is_a_schedule_error_with_its_facts() -> None:
     with pytest.raises(ScheduleError) as caught:
         parse_repeater("+1x")
     assert str(caught.value) == "repeater '+1x': unit x is not one of h, d, w, m, y"
-    assert vars(caught.value) == {
+    assert caught.value.data()["facts"] == {
         "text": "+1x",
         "reason": "unit x is not one of h, d, w, m, y",
+        "fault": "unit",
     }
 
 

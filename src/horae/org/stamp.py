@@ -12,6 +12,7 @@ from horae.org.element import bare
 from horae.org.finding import SectionFinding, error, shown, warning
 from horae.org.plan import Severity
 from horae.org.timestamp import parse_timestamp
+from horae.timing.repeater import RepeaterError, parse_repeater
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +24,6 @@ _DATE: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
 _ALMOST: Final = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})", re.ASCII)
 _OTHER: Final = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}|\d{8}", re.ASCII)
 _TIME: Final = re.compile(r"(\d{1,2}):(\d\d)(?:-(\d{1,2}):(\d\d))?", re.ASCII)
-_REPEATER: Final = re.compile(r"(?:\+\+|\.\+|\+)(\d+)(.?)(?:/(\d+)(.?))?", re.ASCII)
 _ISO: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d)(?::\d\d(?:\.\d+)?)?(?:[Zz]|[+-]\d\d:?\d\d)?", re.ASCII
 )
@@ -37,8 +37,6 @@ _PROSE: Final = re.compile(
 )
 _FULL: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _DAY_NAMES: Final = {name.lower(): day[:3] for day in _FULL for name in (day, day[:3])}
-_ABOUT: Final = {"h": 1, "d": 24, "w": 168, "m": 729.6, "y": 8766}  # hours, as Org compares
-_MOST: Final = len("999999")  # digits of a count
 _ONE_DAY: Final = "write <YYYY-MM-DD HH:MM-HH:MM>"
 _CLOSE: Final = {"<": ">", "[": "]"}
 
@@ -174,33 +172,11 @@ def _day_name(stamp: Stamp, day: date, tokens: list[str]) -> Iterator[SectionFin
 
 
 def _repeater(at: int, text: str, *, has_time: bool) -> Iterator[SectionFinding]:
-    found, what = _REPEATER.fullmatch(text), f"repeater {shown(text)}"
-    if found is None:
-        message = f"{what} cannot be read"
-        yield error(at, "repeater-shape", message, "write it like +1d, ++1w or .+2d")
-        return
-    least, first, most, last = found.groups()
-    for count, unit in ((least, first), (most, last)):
-        if count is None:
-            continue
-        if unit == "" or unit not in _ABOUT:
-            message = f"{what}: unit {unit!r} is not known" if unit else f"{what} has no unit"
-            fix = "use h (hours), d (days), w (weeks), m (months) or y (years)"
-            yield error(at, "repeater-unit", message, fix)
-        if not count.strip("0"):
-            yield error(at, "repeater-zero", f"{what} has a count of 0", "use a count of 1 or more")
-        if len(count.lstrip("0")) > _MOST:
-            message = f"{what} has too large a count"
-            yield error(at, "repeater-large", message, "use a count of at most 999999")
-    is_habit = most is not None and first in _ABOUT and last in _ABOUT
-    is_short = is_habit and max(len(least), len(most)) <= 2 * _MOST
-    if is_short and int(most) * _ABOUT[last] <= int(least) * _ABOUT[first]:
-        message = f"habit {shown(text)}: the longest interval is not longer than the shortest"
-        fix = "write the longer interval last, like .+2d/4d"
-        yield error(at, "repeater-habit", message, fix)
-    if first == "h" and not has_time:
-        message = f"{what} counts hours from a date without a time"
-        yield error(at, "repeater-hours", message, "add a time, like 09:00")
+    try:
+        parse_repeater(text, has_time=has_time)
+    except RepeaterError as wrong:
+        reason, _, fix = wrong.reason.partition("; ")
+        yield error(at, f"repeater-{wrong.fault}", f"repeater {shown(text)}: {reason}", fix or None)
 
 
 def _said_twice(at: int, tokens: list[str]) -> Iterator[SectionFinding]:

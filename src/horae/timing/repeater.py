@@ -48,7 +48,9 @@ class TimestampError(ScheduleError, code="timestamp"):
 
 
 class RepeaterError(TimestampError, code="repeater"):
-    pass
+    def __init__(self, text: str, *, reason: str, fault: str) -> None:
+        self.fault = fault  # in one word, as `horae check` has it in a code
+        super().__init__(text, reason=reason)
 
 
 class RepeaterKind(StrEnum):
@@ -194,16 +196,16 @@ def parse_repeater(text: str, *, has_time: bool = True) -> Repeater:
     """
     match = _REPEATER.fullmatch(text)
     if not match:
-        raise RepeaterError(text, reason=_why_unreadable(text))
+        raise _unreadable(text)
     kind, number, unit, most, most_unit = match.groups()
     least = Interval(_count(text, number), Unit(unit))
     maximum = Interval(_count(text, most), Unit(most_unit)) if most else None
     if least.unit is Unit.HOUR and not has_time:
         reason = "counts hours, but the date has no time; add one, such as 06:00"
-        raise RepeaterError(text, reason=reason)
+        raise RepeaterError(text, reason=reason, fault="hours")
     if maximum and maximum.count * _ABOUT[maximum.unit] <= least.count * _ABOUT[least.unit]:
         reason = f"the longest interval, {maximum}, must be longer than the shortest, {least}"
-        raise RepeaterError(text, reason=reason)
+        raise RepeaterError(text, reason=reason, fault="habit")
     return Repeater(RepeaterKind(kind), least.count, least.unit, maximum)
 
 
@@ -234,7 +236,7 @@ def repeat(stamp: str, *, now: datetime, zone: str = "UTC") -> str | None:
     moved = repeater.shift(anchor.start, now=now, zone=place)
     if moved is None:
         reason = f"goes from {anchor.start.date()} past the year 9999"
-        raise RepeaterError(str(repeater), reason=reason)
+        raise RepeaterError(str(repeater), reason=reason, fault="large")
     parts = [(tokens.when.span(), moved.date().isoformat())]
     if tokens.day:
         parts.append((tokens.day.span(), _day_name(tokens.day[0], anchor.start, moved)))
@@ -329,27 +331,30 @@ def _day_name(written: str, old: datetime, new: datetime) -> str:
     return name + written[len(bare) :]
 
 
-def _why_unreadable(text: str) -> str:
-    beginning = _BEGINNING.fullmatch(text)
-    if not beginning:
-        return "does not begin with +, ++ or .+; write it like +1d"
-    sign, number, rest = beginning.groups()
+def _unreadable(text: str) -> RepeaterError:
+    beginning, fault = _BEGINNING.fullmatch(text), "shape"
+    sign, number, rest = beginning.groups() if beginning else ("", "", "")
     unit, _, _ = rest.partition("/")
-    if not number:
-        return f"has no number; write it like {sign}1d"
-    if not unit:
-        return f"has no unit; write it like {sign}{number[:6]}d"
-    if unit not in set(Unit):
-        return f"unit {unit[:20]} is not one of {', '.join(Unit)}"
-    return f"does not end with an interval; write a habit like {sign}2d/4d"
+    if not beginning:
+        reason = "does not begin with +, ++ or .+; write it like +1d"
+    elif not number:
+        reason = f"has no number; write it like {sign}1d"
+    elif not unit:
+        reason, fault = f"has no unit; write it like {sign}{number[:6]}d", "unit"
+    elif unit not in set(Unit):
+        reason, fault = f"unit {unit[:20]} is not one of {', '.join(Unit)}", "unit"
+    else:
+        reason = f"does not end with an interval; write a habit like {sign}2d/4d"
+    return RepeaterError(text, reason=reason, fault=fault)
 
 
 def _count(text: str, number: str) -> int:
     digits = number.lstrip("0")
     if not digits:
-        raise RepeaterError(text, reason="has a count of 0; write at least 1")
+        raise RepeaterError(text, reason="has a count of 0; write at least 1", fault="zero")
     if len(digits) > len(str(_MOST)):
-        raise RepeaterError(text, reason=f"has a count of more than {_MOST}")
+        reason = f"has a count of more than {_MOST}; use a larger unit"
+        raise RepeaterError(text, reason=reason, fault="large")
     return int(digits)
 
 
