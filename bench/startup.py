@@ -34,11 +34,16 @@ def main() -> None:
         imports = best([sys.executable, "-c", "import re, sys, click, json"])
         version = best([horae, "--version"])
         query = best([horae, "query", "--json", str(plan)])
+        coming = best([horae, "next", str(plan)])
+        subprocess.run([horae, "up", "--seconds", "1", folder], check=True, capture_output=True)
+        status = best([horae, "status", "--root", folder])
     print(f"  python -c pass                        {nothing:6.1f} ms")
     print(f"  python -c 'import re, sys'            {script:6.1f} ms")
     print(f"  python -c 'import click, json'        {imports:6.1f} ms")
     print(f"  horae --version                       {version:6.1f} ms   {version / script:.2f}×")
     print(f"  horae query --json plan.org           {query:6.1f} ms   {query / imports:.2f}×")
+    print(f"  horae next plan.org                   {coming:6.1f} ms   {coming / imports:.2f}×")
+    print(f"  horae status                          {status:6.1f} ms   {status / imports:.2f}×")
 
 
 if __name__ == "__main__":
