@@ -371,6 +371,10 @@ async def routes(story: Story) -> None:
             GET /api/v1/entries/digest
             GET /api/v1/entries/plan.org:11
             GET /api/v1/entries/nothing
+            GET /api/v1/entry-list?sort=next&limit=2
+            GET /api/v1/entry-list?sort=size
+            GET /api/v1/search?q=digest
+            GET /api/v1/search?limit=0
             GET /api/v1/agenda?from=2026-06-08T00:00:00Z&to=2026-06-09T00:00:00Z
             GET /api/v1/agenda?entry=digest&limit=2
             GET /api/v1/agenda?entry=nothing

@@ -261,9 +261,9 @@ async def entries(front: Front, query: EntriesQuery) -> views.EntryPage:
 class EntryListQuery(Fields, frozen=True):
     state: Annotated[tuple[EntryState, ...], about("only entries in these states")] = ()
     source: Annotated[tuple[Word, ...], about("only entries of these sources")] = ()
-    file: Annotated[Text, about("only entries of this file")] = ""
-    search: Annotated[Text, about("only entries with all these words")] = ""
-    agent: Annotated[Text, about("only entries that need this agent")] = ""
+    file: Annotated[Word, about("only entries of this file")] = ""
+    search: Annotated[Word, about("only entries with all these words")] = ""
+    agent: Annotated[Word, about("only entries that need this agent")] = ""
     sort: Annotated[EntrySort, about("the order; last: newest first")] = EntrySort.TITLE
     limit: Limit = 100
     offset: Annotated[Number, about("number of entries to leave out")] = 0
@@ -281,7 +281,7 @@ async def entry_list(front: Front, query: EntryListQuery) -> views.EntryList:
 
 
 class SearchQuery(Fields, frozen=True):
-    q: Annotated[Text, about("words, or the number of a receipt")] = ""
+    q: Annotated[Word, about("words, or the number of a receipt")] = ""
     limit: Limit = 12
 
 
