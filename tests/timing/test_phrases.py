@@ -76,6 +76,8 @@ def test_a_phrase_is_read_as_meant_or_asked_about(row: dict[str, Any]) -> None:
         ("every six months on 1 March at 8:00", "0 8 1 MAR,SEP *"),
         ("every Christmas at noon", "0 12 25 DEC *"),
         ("Mon - Fri 8:00", "0 8 * * MON-FRI"),
+        ("every second in April", "* * * * APR *"),
+        ("from noon to midnight every hour", "0 0,12-23 * * *"),
         ("daily (not Sundays) at six thirty in the evening.", "30 18 * * MON-SAT"),
         ("on the hour and at half past from 9:00 to 17:00 on Mondays", "0,30 9-17 * * MON"),
         ("second to last day of the month at noon", "0 12 L-1 * *"),

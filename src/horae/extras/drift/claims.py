@@ -66,6 +66,7 @@ _STATES: Final = _words(
     " taken given bought available busy free late overdue full"
 )
 _DETERMINERS: Final = _words("the a an this that these those our its my your his her their")
+_SMALL: Final = _DETERMINERS | _PREPOSITIONS | _words("it out off up every all once only") | {""}
 _SELF: Final = _words("it this job agent script task run entry workflow command cron trigger")
 _MEETS: Final = _words("meet gather talk read discuss")
 _THIS: Final = _words("it this is it's a the")
@@ -275,15 +276,8 @@ def _is_clear(say: Say, *, is_whole: bool) -> bool:
     """Whether a statement says something for sure; a single day may be meant only once."""
     is_open = (say.asks and not say.either) or (say.weekdays and not (say.recurs or is_whole))
     is_vague = any(day == WORKING and abs(n) > 1 for n, day in say.nth)  # which cron cannot say
-    return not (is_open or is_vague) and bool(
-        (is_whole and say.windows)
-        or say.once
-        or say.recurs
-        or say.has_days
-        or say.times
-        or say.minutes
-        or say.months
-    )
+    told = say.once, say.recurs, say.has_days, say.times, say.minutes, say.months
+    return not (is_open or is_vague) and (any(told) or bool(is_whole and say.windows))
 
 
 def _manner(phrase: _Phrase) -> str:
@@ -332,15 +326,10 @@ def _manner(phrase: _Phrase) -> str:
     is_object = is_object and (len(left) == 1 or left[1] in ("up", "in", "out"))
     if is_title and is_object and after not in ("", ",", "at", "on", ")"):
         return ""
-    is_topic = "about" in words or (left[0] == "remind" and "to" in left)
     is_near = phrase.symbols[0] in "oiWPS" and before not in (",", "(")
-    if (
-        words & {"before", "after"}
-        or (is_topic and is_near)
-        or (left[0] in ("prepare", "book", "plan") and "for" in left)
-    ):
-        return ""
-    return subject
+    is_topic = is_near and ("about" in words or (left[0] == "remind" and "to" in left))
+    is_prepared = left[0] in ("prepare", "book", "plan") and "for" in left
+    return "" if is_topic or is_prepared or words & {"before", "after"} else subject
 
 
 def _is_doubted(phrase: _Phrase) -> bool:
@@ -364,16 +353,10 @@ def _opens(phrase: _Phrase, *, is_title: bool) -> str:
     """Judge a phrase that opens its clause: `Daily backup of …`, `Every Monday: …`."""
     after, rest, symbols, clause = phrase.after, phrase.rest, phrase.symbols, phrase.clause
     is_comma = after == ","
-    if not is_title and rest in (
-        ["is", "enough"],
-        ["is", "fine"],
-        ["is", "plenty"],
-        ["will", "do"],
-    ):
+    if not is_title and " ".join(rest) in ("is enough", "is fine", "is plenty", "will do"):
         return "said"
-    if after in _BE | _EMBEDDED | {"of", "->"} or _is_other(
-        rest[is_comma:], clause, is_title=is_title
-    ):
+    is_other = _is_other(rest[is_comma:], clause, is_title=is_title)
+    if after in _BE | _EMBEDDED | {"of", "->"} or is_other:
         return ""
     if after in _STOPS:
         is_thing = (after == "in" and symbols[0] in "WPSs") or (
@@ -398,11 +381,8 @@ def _opens(phrase: _Phrase, *, is_title: bool) -> str:
     is_row = symbols.count("W") > 1
     is_plural = re.search(r"[^s]s$", after)  # a subject of its own, or its verb
     is_passive = _BE & set(rest[1:3]) and after not in _DETERMINERS
-    return (
-        "said"
-        if is_title and (re.search("[ec]", symbols) or is_row) and not (is_plural or is_passive)
-        else ""
-    )
+    is_rhythm = is_title and (re.search("[ec]", symbols) or is_row)
+    return "said" if is_rhythm and not (is_plural or is_passive) else ""
 
 
 def _names(phrase: _Phrase) -> str:
@@ -413,15 +393,11 @@ def _names(phrase: _Phrase) -> str:
         len(tokens),
     )
     words = [token.text.lower() for token in tokens[:size]]
-    is_topic = phrase.clause.end == ":" and words[-1:] and words[-1] in _PERIODICALS
-    if (
-        is_topic
-        or not 0 < size < 4
-        or {words[0], words[-1]} & _MEASURES
-        or _PERIODICALS & set(words[:-1])
-    ):
+    if not 0 < size < 4 or {words[0], words[-1]} & _MEASURES or _PERIODICALS & set(words[:-1]):
         return ""
-    if words[0].endswith(("'s", "s'", "’s")) or any(word[0] == "ж" for word in words):
+    is_topic = phrase.clause.end == ":" and words[-1] in _PERIODICALS
+    is_quoted = any(word[0] == "ж" for word in words)
+    if is_topic or is_quoted or words[0].endswith(("'s", "s'", "’s")):
         return ""
     longer = [t.text for t in phrase.clause.tokens if len(t.text) > 3 and t.text[0].isalpha()]
     is_cased = len(longer) > 2 and all(text[0].isupper() for text in longer)
@@ -440,12 +416,7 @@ def _is_other(rest: Sequence[str], clause: _Clause, *, is_title: bool) -> bool:
         one in ("is", "are", "gets") and other.endswith(("ed", "n", "t")) and other not in _STATES
         for one, other in pairwise(rest)
     )
-    is_self = (
-        opener == "this"
-        or follower in _SELF
-        or follower == clause.noun
-        or (is_title and is_passive)
-    )
+    is_self = opener == "this" or follower in _SELF | {clause.noun} or (is_title and is_passive)
     return opener in _DETERMINERS and not is_self
 
 
@@ -461,11 +432,9 @@ def _last_part(left: Sequence[str]) -> list[str]:
 def _subject(left: Sequence[str], clause: _Clause) -> str:
     """Return "self" if the entry acts in a clause, "said" if it begins with a verb, or nothing."""
     opener, follower = left[0], left[1] if len(left) > 1 else ""
-    if opener == "do" and follower in ("this", "it"):
-        return "self"
-    if (opener in _LABELS and follower == "is") or (
-        opener.removesuffix("s") == clause.noun.removesuffix("s") and follower in _RUNS
-    ):
+    is_noun = opener.removesuffix("s") == clause.noun.removesuffix("s") and follower in _RUNS
+    is_done = opener == "do" and follower in ("this", "it")
+    if is_noun or is_done or (opener in _LABELS and follower == "is"):
         return "self"
     if opener in ("it", "we", "it's") or (opener == "this" and follower in _BE | _RUNS | {"one"}):
         is_met = list(left[:3]) == ["we", "look", "at"]
@@ -477,11 +446,6 @@ def _subject(left: Sequence[str], clause: _Clause) -> str:
     if opener in ("the", "our", "this"):
         is_own = left[1][:5] in clause.stems and _RUNS & set(left[2:]) if left[1:] else False
         return "self" if is_own or {*left[1:3]} & (_SELF | {clause.noun}) - {""} else ""
-    small = (
-        _DETERMINERS
-        | _PREPOSITIONS
-        | {"", "it", "out", "off", "up", "every", "all", "once", "only"}
-    )
-    is_verb = opener not in small | _EMBEDDED | _BE and opener.isalpha() and follower in small
+    is_verb = opener not in _SMALL | _EMBEDDED | _BE and opener.isalpha() and follower in _SMALL
     is_verb = is_verb and not opener.endswith("ly")
     return "said" if is_verb and clause.tokens[0].text[:1].isupper() else ""

@@ -275,7 +275,8 @@ def _minutes_of_day(say: Say) -> set[int]:
         _ask(True, 'at what time? add one, such as "at 9" or "at midnight"')
     _ask(say.part and not say.windows, "from when to when?", "part")
     windows = [_bounds(window, say) for window in say.windows] or [(0, _DAY - 1)]
-    is_open = any(end == _DAY and (start >= step or _DAY % step) for start, end in windows)
+    opened = [start for each, (start, _) in zip(say.windows, windows, strict=False) if OPEN in each]
+    is_open = any(start >= step or _DAY % step for start in opened)
     _ask(is_open, 'until when? add it, such as "from 8:00 to 18:00"', "windows")
     if unit == "s":
         return _spread(windows, 1)

@@ -307,17 +307,17 @@ def _edge(tokens: Sequence[Token]) -> Say:
     """Return the first or last days of a period, of which any may be meant."""
     of = "q" if tokens[-1].symbol == "q" else tokens[-1].value[1]
     sign = next(token.value for token in tokens if token.symbol == "b")
-    asks = "on which day of it?"
     if of == "w":
-        weekdays = (4, 5, 6) if sign < 0 else (0, 6)
-        either = [Say(weekdays=frozenset({day}), recurs=True) for day in weekdays]
-    else:
-        days = [sign * n for n in range(1, 5)] + [*range(25, 32)][: 7 * (sign < 0)]
-        either = [Say(mdays=frozenset({day}), of=of, recurs=True) for day in days]
+        days = (4, 5, 6) if sign < 0 else (0, 6)
+        either = [Say(weekdays=frozenset({day}), recurs=True) for day in days]
+    elif of in ("m", "q", "y"):
+        spans = [range(n, 32) if sign < 0 else range(1, n - 23) for n in range(25, 32)]
+        sets = [*({sign * n} for n in range(1, 5)), *({span[0]} for span in spans), *spans]
+        either = [Say(mdays=frozenset(each), of=of, recurs=True) for each in sets if each]
         either += [Say(nth=frozenset({(sign, WORKING)}), of=of, recurs=True)]
-    if of not in ("w", "m", "q", "y"):
-        return Say(asks=asks)
-    return Say(either=tuple(either), asks=asks, recurs=True)
+    else:
+        either = []
+    return Say(either=tuple(either), asks="on which day of it?", recurs=bool(either))
 
 
 def _dates(tokens: Sequence[Token]) -> Say:
@@ -496,7 +496,7 @@ _FORMS: Final[dict[str, _Build]] = {
     r"o?c?e?[~A]?<days>[RV]?|@hs|F[WPSs]t[WPSs]": _on_days,
     r"xo?<days>": lambda tokens: Say(minus=_values(tokens, "WPSs", 7)),
     r"o?e?<ordinals>[WPs](?:[fi]<period>)?": _nth_day,
-    r"o?(?:e?<ordinals>U?|U<numbers>)[fi]<period>": _mdays,
+    r"o?(?:eO(?:<sep>h?[O2])*|<ordinals>U?|U<numbers>)[fi]<period>": _mdays,
     r"o?e[O2]UFh[O2]th[O2]f<period>|o?hsnth[O2]f<period>": _mdays,
     r"oh<ordinals>U?|<ordinals>(?:,?&|,|t)h?[O2]|o?eO(?:<sep>h?[O2])*|oU<numbers>": _mdays,
     r"o?W?,?e?h?[NO](?:<and>h?[NO]){0,31}f?<months><year>(?:<and>h?[NO]f?M<year>){0,12}": _dates,
