@@ -45,7 +45,22 @@ async def _endless(_: Request) -> StreamingResponse:
     return StreamingResponse(parts())
 
 
-APP = Starlette(routes=[Route("/", _hello, methods=["GET", "POST"]), Route("/endless", _endless)])
+begun = asyncio.Event()
+
+
+async def _waits(_: Request) -> PlainTextResponse:
+    begun.set()
+    await asyncio.Event().wait()
+    return PlainTextResponse("never")
+
+
+APP = Starlette(
+    routes=[
+        Route("/", _hello, methods=["GET", "POST"]),
+        Route("/endless", _endless),
+        Route("/waits", _waits),
+    ]
+)
 
 
 @asynccontextmanager
@@ -255,6 +270,23 @@ async def test_it_closes_within_a_bound_whoever_hangs(
     assert time.monotonic() - started < 4
     idle.close()
     listener.close()
+
+
+@story
+async def test_a_request_that_is_ended_by_the_stop_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "SHUTDOWN", 1)
+    async with served(tmp_path) as stop:
+        reader, writer = await wired(tmp_path)
+        begun.clear()
+        writer.write(HELLO.replace(b"/ ", b"/waits "))
+        await begun.wait()
+        stop.set()
+        answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b"the engine is stopping" in answer
+    writer.close()
 
 
 def test_the_system_keeps_little_of_an_answer_for_whoever_is_slow() -> None:

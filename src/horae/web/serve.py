@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
+from http import HTTPStatus
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,12 +29,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from horae.errors import Exit, HoraeError
 from horae.web import SOCKET, address
+from horae.web.answer import refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 log = logging.getLogger(__name__)
@@ -67,6 +69,11 @@ class ListenError(HoraeError, code="listen", exit_code=Exit.CONFLICT):
     def __init__(self, address: str, reason: str, *, remedy: str) -> None:
         self.address, self.reason = address, reason
         super().__init__(f"{address}: {reason}; {remedy}")
+
+
+class StoppingError(HoraeError, code="stopping", exit_code=Exit.TEMPORARY):
+    def __init__(self) -> None:
+        super().__init__("the engine is stopping; the request may still have been carried out")
 
 
 async def serve_socket(
@@ -204,12 +211,28 @@ class _Server(uvicorn.Server):
 
 
 def _bounded(app: ASGIApp) -> ASGIApp:
-    """Refuse too long a header that came at once; what comes in slowly is refused before."""
+    """Refuse too long a header that came at once; what comes in slowly is refused before.
+
+    A request that the server ends, because it stops, is told so.
+    """
 
     async def bounded(scope: Scope, receive: Receive, send: Send) -> None:
         sizes = [len(name) + len(value) for name, value in scope["headers"]]
         if sum(sizes) + len(scope["raw_path"]) + len(scope["query_string"]) <= HEADER:
-            await app(scope, receive, send)
+            has_begun = False
+
+            async def noted(message: Message) -> None:
+                nonlocal has_begun
+                has_begun = True
+                await send(message)
+
+            try:
+                await app(scope, receive, noted)
+            except asyncio.CancelledError:
+                if not has_begun:
+                    status = HTTPStatus.SERVICE_UNAVAILABLE
+                    await refused(StoppingError(), scope["path"], status)(scope, receive, send)
+                raise
             return
         headers = [(b"content-length", b"0"), (b"connection", b"close")]
         await send({"type": "http.response.start", "status": 431, "headers": headers})
