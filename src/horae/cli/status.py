@@ -66,38 +66,46 @@ _several = partial(options.choice_option, multiple=True)
 @printing.form_options
 def status(*, limit: int, at: str | None, place: Place, output: Output) -> None:
     """Show what is running, waiting, next and failing."""
-    if place.server is not None:
+    engine, hangs = connection.engine_of(place), tuple[str, ...]()
+    client: Client | None = place.server
+    if client is not None:
         connection.refuse_at(at)
-        known = place.server.status(limit=min(limit, _MOST))
-        since, pid = known.engine.since or "", known.engine.pid
-        there = views.EngineFacts(True, place.server.url, pid, since)
-        print_answer(output, known, lambda: print_status(known, there))
-        return
-    engine = connection.engine_of(place)
+    elif at is None and engine.is_running and engine.pid is not None:
+        client = Client(place.directory, pid=engine.pid, timeout=_PATIENCE)
+    if client is not None:
+        try:
+            known = _status_of(client, limit=min(limit, _MOST))
+        except HoraeError as error:
+            if place.server is not None:
+                raise
+            if isinstance(error.__cause__, TimeoutError):
+                hangs = (f"the engine (process {engine.pid}) does not answer",)
+        else:
+            if place.store is not None and known.stall is None:
+                read(place, lambda service: service.history(limit=1))  # or it has another ledger
+            known = known if place.server else structs.replace(known, engine=engine.line)
+            print_answer(output, known, lambda: print_status(known, engine))
+            return
 
     async def stand(service: Service) -> views.StatusReport:
-        facts = engine
+        problems = [*hangs]
         if at is None and not engine.is_running:  # else it says so itself
-            problems = await _file_problems(place, service)
-            facts = replace(engine, problems=tuple(problems))
-        return await service.status(facts, limit=limit)
+            problems += await _file_problems(place, service)
+        return await service.status(replace(engine, problems=tuple(problems)), limit=limit)
 
-    try:
-        stands = read(place, stand, at=place.moment(at))
-    except ports.LedgerWriteError:
-        if place.store is None or at is not None or not engine.is_running:
-            raise
-        told = Client(place.directory, pid=engine.pid).status()
-        if told.stall is None:  # the engine is well: it has another database, or none
-            raise
-        _print_last_known(told, output)
-        return
-    if at is None and engine.is_running and engine.pid is not None:
-        client = Client(place.directory, pid=engine.pid, timeout=_PATIENCE)
-        stands = _as_the_engine_knows(stands, client, limit=limit)
+    stands = read(place, stand, at=place.moment(at))
     if at is None and output.is_text:
         connection.say_source(engine)
     print_answer(output, stands, lambda: print_status(stands, engine))
+
+
+def _status_of(client: Client, *, limit: int) -> views.StatusReport:
+    """Return the status that an engine tells, with what keeps waiting receipts from starting."""
+    told = client.status(limit=limit)
+    line = client.gate(limit=_MOST).waiting if told.waiting else ()
+    why = {each.receipt: {"reason": each.reason, "reason_code": each.reason_code} for each in line}
+    waiting = (structs.replace(each, **why.get(each.receipt, {})) for each in told.waiting)
+    return structs.replace(told, waiting=tuple(waiting))
 
 
 async def _file_problems(place: Place, service: Service) -> list[str]:
@@ -114,54 +122,15 @@ async def _file_problems(place: Place, service: Service) -> list[str]:
     return [*waiting, *await context.file_problems()]
 
 
-def _print_last_known(told: views.StatusReport, output: Output) -> None:
-    """Print what a node of a cluster knows by itself, while the database is away."""
-
-    def show() -> None:
-        echo(told.stall or "")
-        rows = [(each.title, each.status, each.planned_at.isoformat()) for each in told.running]
-        print_table(("running on this node", "status", "scheduled"), rows, empty="nothing runs")
-
-    print_answer(output, told, show)
-
-
-def _as_the_engine_knows(
-    stands: views.StatusReport, client: Client, *, limit: int
-) -> views.StatusReport:
-    """Return the status with what only the engine knows; that it hangs is a problem itself."""
-    try:
-        told = client.status(limit=min(limit, _MOST))
-        line = client.gate(limit=_MOST).waiting
-    except HoraeError as error:
-        if not isinstance(error.__cause__, TimeoutError):
-            return stands
-        hangs = f"the engine (process {stands.engine.pid}) does not answer"
-        return structs.replace(stands, problems=(hangs, *stands.problems))
-    why = {each.receipt: each for each in line}
-    waiting = []
-    for each in stands.waiting:
-        if gate := why.get(each.receipt):
-            code = gate.reason_code
-            each = structs.replace(each, reason=gate.reason, reason_code=code)  # noqa: PLW2901
-        waiting.append(each)
-    return structs.replace(
-        stands,
-        stall=told.stall,
-        waiting=tuple(waiting),
-        next=stands.next if told.next else (),  # with an empty plan root nothing comes
-        problems=tuple(dict.fromkeys((*told.problems, *stands.problems))),
-        disk=told.disk,
-    )
-
-
 def print_status(stands: views.StatusReport, engine: views.EngineFacts) -> None:
     names = ("running", "waiting", "next", "late", "missed", "failed", "paused")
     lines: dict[str, Any] = {
         name: tuple(_in_zone(getattr(stands, name), stands.zone)) for name in names
     }
     stands = structs.replace(stands, **lines)
-    who = f"process {engine.pid}" if engine.pid else "a process"
-    since = f", since {instant_text(engine.since, stands.zone)}" if engine.since else ""
+    who = f"process {stands.engine.pid}" if stands.engine.pid else "a process"
+    began = stands.engine.since
+    since = f", since {instant_text(began, stands.zone)}" if began else ""
     runs = f"engine running ({who}{since})" if engine.is_running else engine.absence
     if engine.is_stopping:
         count = len(stands.running)
@@ -172,7 +141,8 @@ def print_status(stands: views.StatusReport, engine: views.EngineFacts) -> None:
     echo(f"{moment_text(stands.at, stands.zone)}, {engine.directory}: {runs}")
     counts = [f"{count} {kind}" for kind, count in stands.counts.items() if count]
     armed = f"{stands.entries} {'entry' if stands.entries == 1 else 'entries'} armed"
-    echo(", ".join([armed, *counts]))
+    if stands.entries or stands.stall is None:  # else they are not known now
+        echo(", ".join([armed, *counts]))
     if stands.disk is not None:
         echo(f"disk: {stands.disk.words}")
     waiting = []
