@@ -101,7 +101,7 @@ NIGHT: Final = timedelta(hours=3, minutes=30)  # after midnight in UTC: backups,
 _SOON: Final = timedelta(minutes=1)  # from the start to the first look at what the disk holds
 _HOUR: Final = timedelta(hours=1)  # between two of them
 _LOW: Final = timedelta(minutes=10)  # the same, while little is free
-_GLANCE: Final = timedelta(seconds=5)  # between two looks at how much is free
+_GLANCE: Final = 5.0  # seconds between two looks at how much is free
 _SIGNATURE: Final = "post.key"
 _WATCH: Final = "file changes are not detected: "  # what a note about the watch begins with
 _NIGHT: Final = "nightly maintenance: "  # what a note about backups and old output begins with
@@ -805,7 +805,7 @@ async def _by_night(app: App) -> None:
 
 async def care_for_disk(app: App) -> None:
     """Remove output in time, and more when little disk space is free; note what takes it."""
-    never, clock = asyncio.Event(), app.clock
+    clock = app.clock
     look_at, is_low = clock.elapsed() + _SOON, False
     while True:
         try:
@@ -816,7 +816,7 @@ async def care_for_disk(app: App) -> None:
                 await _make_room(app, room.lacking)
         except (HoraeError, OSError) as error:  # later it may be possible
             log.warning("cannot tidy the data directory: %s", error)
-        await clock.wait(never, until=clock.now() + _GLANCE)
+        await asyncio.sleep(_GLANCE)  # the disk is that of the machine, whatever the clock is
 
 
 async def _make_room(app: App, lacking: int) -> None:
