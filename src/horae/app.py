@@ -137,8 +137,9 @@ class Runners:
         if self.catch_up is not None and job.filed.commit:
             await self.catch_up(job.filed.commit)
         number = job.run.number
-        if self.spending is not None:
-            job = await self.spending.drawn(job)
+        spending = self.spending
+        if spending is not None and (spending.shared or job.filed.policy.budget):
+            job = await spending.drawn(job)
         try:
             held = await runner.hold(job)
         except BaseException:

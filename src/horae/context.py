@@ -94,6 +94,7 @@ class Context:
     def spending(self) -> Spending:
         config = self.config
         shared = {ALL: config.budget, CREW: config.crew_budget, BOARD: config.board_budget}
+        shared = {name: text for name, text in shared.items() if text}
         return Spending(self.ledger, self.clock, self.term, self.zone_name, shared)
 
     @cached_property

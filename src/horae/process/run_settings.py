@@ -59,7 +59,7 @@ def facts_of(
         "HORAE_RUN": str(run.number),
         "HORAE_DEADLINE": key_time(run.started_at + timeout),
         "HORAE_COMMIT": filed.commit or "",
-        **left_facts(job.balances),
+        **(left_facts(job.balances) if job.balances else {}),
     }
     if place.local:
         # From a clone of the plan a relative path in its horae.toml leads elsewhere.

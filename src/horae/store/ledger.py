@@ -107,6 +107,7 @@ _MOST_CALLS: Final = 256  # in one commit: the first is not to wait for an endle
 _TICK: Final = "tick:"
 _STARTING: Final = Reason(ReasonCode.STARTING, "the run is being started")
 _RUNNING: Final = Reason(ReasonCode.STARTED, "the run has started")
+_UNUSED: Final = Usage()
 _FREE: Final = frozenset({Status.WAITING, Status.HELD})  # no machine has such a receipt
 
 
@@ -903,14 +904,15 @@ def _moving(
 def _closing(
     number: int, outcome: Status | None, reason: Reason, at: int, ended: Ended | None = None
 ) -> dict[str, Any]:
-    used = Usage() if ended is None else usage_of(ended.facts)
+    facts = {} if ended is None else ended.facts
+    used = usage_of(facts) if "cost" in facts or "tokens" in facts else _UNUSED
     return {
         "number": number,
         "outcome": None if outcome is None else outcome.value,
         "exit_code": None if ended is None else ended.exit_code,
         "reason": plain(str(reason)),
         "reason_code": str(reason.code),
-        "facts": compact(ended.facts) if ended is not None and ended.facts else "{}",
+        "facts": compact(facts) if facts else "{}",
         "cost": used.cost,
         "tokens": used.tokens,
         "now": at,
