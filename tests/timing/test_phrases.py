@@ -100,6 +100,8 @@ def test_a_phrase_becomes_plain_cron(phrase: str, rule: str) -> None:
         ("Saturday nights at 1:30", "at 1:30", "in the night before or after?"),
         ("Friday 5 May 2026 at 9:00", "Friday 5 May 2026", "another day of the week"),
         ("every day at 9 30", "at 9 30", "at what time?"),
+        ("every day at 9 to 10", "at 9 to 10", "at what time?"),
+        ("every month on 5 March at 9:00", "every month", "every month, or every year?"),
         ("daily at 1970", "at 1970", "at what time?"),
         ("end of the month at 18:00", "end of the month", "on which day of it?"),
         ("every blue Monday at 9", "blue", "'blue' is not understood"),

@@ -432,7 +432,8 @@ def _last_part(left: Sequence[str]) -> list[str]:
 def _subject(left: Sequence[str], clause: _Clause) -> str:
     """Return "self" if the entry acts in a clause, "said" if it begins with a verb, or nothing."""
     opener, follower = left[0], left[1] if len(left) > 1 else ""
-    is_noun = opener.removesuffix("s") == clause.noun.removesuffix("s") and follower in _RUNS
+    is_noun = opener in _SELF and follower in _RUNS  # `Job runs hourly`
+    is_noun |= opener.removesuffix("s") == clause.noun.removesuffix("s") and follower in _RUNS
     is_done = opener == "do" and follower in ("this", "it")
     if is_noun or is_done or (opener in _LABELS and follower == "is"):
         return "self"
@@ -448,4 +449,5 @@ def _subject(left: Sequence[str], clause: _Clause) -> str:
         return "self" if is_own or {*left[1:3]} & (_SELF | {clause.noun}) - {""} else ""
     is_verb = opener not in _SMALL | _EMBEDDED | _BE and opener.isalpha() and follower in _SMALL
     is_verb = is_verb and not opener.endswith("ly")
-    return "said" if is_verb and clause.tokens[0].text[:1].isupper() else ""
+    is_begun = clause.tokens[0].text[:1].isupper() or clause.low[0] == "will"
+    return "said" if is_verb and is_begun else ""

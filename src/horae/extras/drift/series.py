@@ -156,7 +156,8 @@ def _keeps_every(say: Say, series: Series, _: Say) -> bool:
         is_whole = series.share() > 0.99 and (say.has_time or len(series.times) == 1)
         return is_whole if say.strict and not say.has_days else is_often
     named = len(say.weekdays) + len(say.mdays) + len(say.nth) + len(say.dates)
-    is_near = abs(series.gap - count * _LENGTH[unit]) <= 0.2 * count * _LENGTH[unit]
+    days = count * _LENGTH[unit]
+    is_near = abs(series.gap - days) <= (max(0.5, 0.05 * days) if unit == "d" else 0.2 * days)
     return is_near or named > 1 or (max(say.mdays, default=0) > 28 and unit == "m")
 
 

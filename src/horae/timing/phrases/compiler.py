@@ -204,6 +204,7 @@ def _rule(say: Say) -> Compiled:
     if say.weekdays and unit in ("m", "y"):
         _day_fields(say)  # which asks for the week
     minutes = _minutes_of_day(say)
+    _ask((number, unit, len(say.months)) == (1, "m", 1), "every month, or every year?", "every")
     if unit == "m" and number * len(say.months) in (number, 12) and not (12 % number or say.starts):
         turns = range(0, 12, number)
         months = frozenset((month + n - 1) % 12 + 1 for month in say.months for n in turns)

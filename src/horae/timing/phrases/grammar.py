@@ -372,6 +372,10 @@ def _at(tokens: Sequence[Token]) -> Say:
     if len(tokens) == 3 and tokens[0].text.isdigit() and tokens[1].symbol == "t":  # 9 to 17
         is_clock = tokens[1].text == "to" and tokens[2].symbol == "N" and tokens[2].value < 13
         return Say(asks="from when to when?") if is_clock else _window(tokens)
+    for at in range(len(tokens) - 2):  # at 9 to 10
+        first, sign, last = tokens[at : at + 3]
+        if sign.symbol == "t" and first.text.isdigit() and last.text.isdigit():
+            return Say(asks="at what time?")
     clocks, seconds = _clocks(tokens)
     say = Say(times=frozenset(clocks), seconds=frozenset(seconds))
     say = say if clocks else Say(asks="at what time?")
