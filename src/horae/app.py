@@ -457,6 +457,7 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
         **common,
         ids=new_id,
         agent_state=agent_state,
+        spending=lambda: context.spending,
         poke=poke,
         zone_name=context.zone_name,
         machines=None if shared is None else shared.machines,

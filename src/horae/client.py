@@ -309,6 +309,18 @@ class Calls:
         return _get(views.History, "receipts", entry=entry, **times, **page)
 
     @Call
+    def costs(self, *, by: str = "entry", days: int = 7) -> Request[views.CostReport]:
+        """Return what the runs of the last days cost, and where the budgets stand."""
+        return _get(views.CostReport, "costs", by=by, days=days)
+
+    @Call
+    def forecast(
+        self, entry: EntryName | None = None, *, days: int = 7
+    ) -> Request[views.ForecastReport]:
+        """Return what scheduled runs are expected to cost."""
+        return _get(views.ForecastReport, "forecast", entry=entry, days=days)
+
+    @Call
     def receipt(self, number: int) -> Request[views.ReceiptDetail]:
         """Return one receipt with its runs."""
         return _get(views.ReceiptDetail, "receipts", number)

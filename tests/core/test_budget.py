@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, strategies as st
@@ -24,6 +26,7 @@ from horae.core.budget import (
 from horae.core.entry import PolicyError, policy_of
 from horae.core.ports import Ended, Process, RunEnd
 from horae.core.receipt import Reason, ReasonCode, Receipt, Status
+from horae.core.service import Service
 from horae.core.source import Scan
 from horae.org.document import read
 from horae.sources.plans.arming import entries, scan_plan
@@ -32,6 +35,9 @@ from horae.store.sqlite import SqliteLedger
 from horae.testing import Ending
 from horae.timing.zone import local, zone
 from scale import scaled
+
+if TYPE_CHECKING:
+    from horae.core.receipt import Filed
 
 ZONES = (
     "UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "America/Havana",
@@ -253,6 +259,60 @@ async def test_an_alert_follows_a_budget_that_is_nearly_spent_and_one_that_has_n
             "11:00 after Poll (budget): $0.90 of the budget $1/day is spent",
             "12:00 after Poll (budget): the budget $1/day has no room: $0.90 spent",
         ]
+
+
+# What is seen
+
+
+@story
+async def test_costs_are_shown_by_entry_agent_and_day_and_budgets_by_their_period() -> None:
+    plan = cron("Poll", "0 */6 * * *", ":BUDGET: $5/day") + cron("Report", "0 9 * * *")
+    used = {"Poll": 0.4, "Report": 1.0}
+    async with world(plan, script=lambda filed: cost(used[filed.title])) as here:
+        await here.until(at("2026-04-02T12:01Z"))
+        service = Service(
+            ledger=here.ledger, clock=here.clock, ids=str, spending=lambda: here.spending
+        )
+        found = await service.costs(by="entry")
+        assert [(row.name, row.runs, row.cost) for row in found.rows] == [
+            ("Poll", 5, 2.0), ("Report", 2, 2.0),
+        ]  # fmt: skip
+        days = (await service.costs(by="day", days=2)).rows
+        assert [(row.name, row.cost) for row in days] == [
+            ("2026-04-01 Wed", 1.8), ("2026-04-02 Thu", 2.2),
+        ]  # fmt: skip
+        [agents] = (await service.costs(by="agent")).rows
+        assert (agents.name, agents.cost) == ("no agent", 4.0)
+        [budget] = found.budgets
+        assert (budget.budget, budget.entry, budget.spent) == ("$5/day", "Poll", "$1.20")
+        history = await service.history("Report")
+        assert [line.cost for line in history.receipts] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("seed", range(scaled(20, few=4)))
+def test_a_forecast_is_within_a_tenth_of_what_then_happens(seed: int) -> None:
+    dice = Random(seed)
+    usual = {"Poll": 0.2, "Report": 1.5, "Audit": 0.05}
+
+    def script(filed: Filed) -> Ending:
+        return cost(usual[filed.title] * dice.gauss(1, 0.15))
+
+    async def replayed() -> None:
+        plan = cron("Poll", "0 */2 * * *", ":TZ: Europe/Berlin") + cron("Report", "0 9 * * MON-FRI")
+        plan += stamped("Audit", "<2026-03-01 Sun 07:00 +1d>")
+        async with world(plan, now=at("2026-03-01T00:00Z"), script=script) as here:
+            # The days that were forecast have a clock change among them.
+            await here.until(at("2026-03-22T12:00Z"))
+            service = Service(ledger=here.ledger, clock=here.clock, ids=str)
+            expected = await service.forecast(days=14)
+            before = here.clock.now()
+            await here.advance(14 * DAY)
+            spent = await here.ledger.costs(since=before, until=here.clock.now() + SECOND)
+            actual = sum(each.cost or 0 for each in spent) / DOLLAR
+            assert sum(row.runs for row in expected.rows) == len(spent)
+            assert abs(expected.cost - actual) <= 0.1 * actual
+
+    asyncio.run(replayed())
 
 
 # Random histories, against a count of our own

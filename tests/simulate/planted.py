@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from horae.core import decide as misfire, engine, gate, launch, project, receipt
+from msgspec.structs import replace
+
+from horae.core import budget, decide as misfire, engine, gate, launch, project, receipt
 from horae.core.decide import GRACE, Decision
 from horae.core.gate import Gate
 from horae.core.ports import Ended, LedgerBusyError, LedgerWriteError, Unreleased
 from horae.core.project import Moment
 from horae.core.receipt import Status
-from horae.store import arming, ledger as store, numbers
+from horae.store import arming, ledger as store, numbers, spending
 from horae.store.sql import named
 from horae.store.sqlite import SqliteLedger
 from horae.timing.zone import is_fold, local, zone
@@ -269,6 +271,26 @@ def write_in_any_term(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SqliteLedger, "_check_term", lambda *_: None)
 
 
+def forget_what_goes_on(patch: pytest.MonkeyPatch) -> None:
+    """Count what is over, and not the runs in progress."""
+    query = named("")["purse.drawn"]
+    assert "OR run.ended_at IS NULL" in query
+    patch.setitem(named(""), "purse.drawn", query.replace("OR run.ended_at IS NULL", ""))
+
+
+def begin_the_day_at_midnight_in_utc(patch: pytest.MonkeyPatch) -> None:
+    """Read every budget as if its days were those of UTC."""
+    period = budget.Purse.period
+    patch.setattr(
+        budget.Purse, "period", lambda purse, now: period(replace(purse, zone="UTC"), now)
+    )
+
+
+def hold_for_ever(patch: pytest.MonkeyPatch) -> None:
+    """Let nothing go on that a budget has held."""
+    patch.setattr(spending, "try_again", lambda *_, **__: [])
+
+
 @dataclass(frozen=True, slots=True)
 class Planted:
     """A bug, what finds it, and seeds that are known to do so."""
@@ -296,4 +318,10 @@ PLANTED = (
     Planted(forget_what_was_released, ("I7",), (4, 5, 9)),
     Planted(stop_without_a_last_word, ("I16",), (5, 6, 13)),
     Planted(run_again_what_was_let_go, ("I4",), (4, 14, 21, 25, 41, 44)),
+)
+
+BUDGETS = (
+    Planted(forget_what_goes_on, ("I21",), (0, 1, 2, 3)),
+    Planted(begin_the_day_at_midnight_in_utc, ("I21",), (0, 1, 2, 3)),
+    Planted(hold_for_ever, ("I21",), (0, 1, 2, 3)),
 )

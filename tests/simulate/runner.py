@@ -17,13 +17,14 @@ from horae.core.ports import (
     Unreleased,
 )
 from horae.core.receipt import NEVER_STARTED, Reason, ReasonCode, Status
+from horae.core.spending import Spending
 from simulate.faults import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from horae.core.ports import Job, Run
+    from horae.core.ports import Job, Ledger, Run
     from horae.core.receipt import Filed
     from simulate.loop import Life
     from simulate.world import World
@@ -81,14 +82,20 @@ class Child:
 class SimRunner:
     """Makes runs for one engine."""
 
-    def __init__(self, world: World, life: Life) -> None:
+    def __init__(self, world: World, life: Life, ledger: Ledger) -> None:
         self._world = world
         self._life = life
+        self._ledger = ledger
 
     async def hold(self, job: Job) -> SimHeld:
         """Make a run that waits for its go."""
-        world = self._world
+        world, setting = self._world, self._world.setting
         await world.breathe(self._life)
+        if setting.runs_a_day:
+            shared = {"all": f"{setting.runs_a_day} runs/day"}
+            clock, term = world._clock_of(self._life), self._life.term
+            spending = Spending(self._ledger, clock, term, setting.zone_of_days, shared)
+            job = await spending.drawn(job)
         if world.weather.strikes(Fault.LAUNCHER):
             raise LauncherLostError("the launcher has exited")
         if world.weather.strikes(Fault.CANNOT):

@@ -19,7 +19,7 @@ from horae.core.receipt import Status
 from scale import SCALE, scaled
 from simulate import oracle
 from simulate.loop import SimLoop, Standstill
-from simulate.planted import PLANTED, Memory, write_in_any_term
+from simulate.planted import BUDGETS, PLANTED, Memory, write_in_any_term
 from simulate.sources import SOURCES
 from simulate.worlds import (
     Cluster,
@@ -160,6 +160,37 @@ def test_of_several_engines_one_leads_and_one_that_led_changes_nothing() -> None
 
 def test_several_engines_give_the_same_trace_again() -> None:
     assert led(3, days=8).digest == led(3, days=8).digest
+
+
+# Budgets
+
+
+def budgeted(seed: int, *, days: int = 20) -> Verdict:
+    """Run the world of a seed in which only some runs of a day may start."""
+    return told(seed, days=days, runs_a_day=2 + seed % 5, zone_of_days=ZONES[seed % len(ZONES)])
+
+
+ZONES = ("Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Pacific/Apia")
+
+
+def test_a_budget_binds_whatever_goes_wrong() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(scaled(200, few=8)):
+        verdict = budgeted(seed)
+        assert verdict.broken is None, str(verdict)
+        seen.update(verdict.seen)
+    never = [what for what in ("skipped by a budget", "held by a budget") if not seen[what]]
+    assert not never, f"this never happened: {never}"
+
+
+@pytest.mark.parametrize("bug", BUDGETS, ids=lambda bug: bug.plant.__name__)
+def test_a_planted_bug_of_budgets_is_found(bug: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug.plant(monkeypatch)
+    for seed in range(200) if SCALE >= 1 else bug.seeds:
+        broken = budgeted(seed).broken
+        if broken is not None and broken.promise in bug.promises:
+            return
+    pytest.fail(f"nobody noticed: {bug.plant.__doc__}")
 
 
 # Bugs that were planted

@@ -14,6 +14,8 @@
     I16  nothing runs when an engine has stopped                   `stopped`
     I17  numbers only go up, whatever backup comes back            `after`, `_new`, `runner.py`
     I18  timers do not pile up                                     `rests`
+    I21  no more runs of a day start than a budget allows, and     `went`, `rests`
+         what is held for that goes on when the day is over
     I19  what was shown as the next moment is what came            `before`, `_decided`
 
 The planned moments themselves (the other half of I6) are held against another reading of the
@@ -26,8 +28,9 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
+from zoneinfo import ZoneInfo
 
 from horae.core.decide import GRACE
 from horae.core.entry import AfterRule, CadenceRule, CronRule, Entry, Overlap, RepeaterRule
@@ -147,6 +150,8 @@ class Watch:
         self._shown: dict[int, datetime | None] = {}
         self._event = 0
         self._number = 0
+        self._held_to: dict[int, datetime] = {}  # receipts that a budget holds, and until when
+        self._of_day: Counter[date] = Counter()  # runs that were let go, by the day they started
         self._undecided = 0  # the last receipt before the decision that is looked at
         self._again = 0
         self._alarms: dict[int, tuple[str, int]] = {}  # what each waits for, and armed since when
@@ -168,6 +173,8 @@ class Watch:
             known.clear()
         self.unheard.clear()
         self._alarms.clear()
+        self._of_day.clear()
+        self._held_to.clear()
         ledger, cursor, last = self._world.ledger, None, self._event
         self._event = await ledger.newest_event()
         if self._event <= last:
@@ -284,6 +291,7 @@ class Watch:
         if status not in _GRAPH.get(was, ()):
             self.fail("I2", f"{seen.name} went from {was} to {status}")
         seen.status = status
+        await self._by_a_budget(seen, status)
         if status in _ENDS - {Status.FAILED} and not seen.goes:
             self.fail("I4", f"{seen.name} is {status}, and was never started")
         if status not in _OPEN:
@@ -305,6 +313,16 @@ class Watch:
                 self.seen["set aside"] += 1
             if filed is not None and filed.receipt.reason.code == ReasonCode.ENGINE_STOPPED:
                 self.seen["ended by a stop"] += 1
+
+    async def _by_a_budget(self, seen: Seen, status: Status) -> None:
+        """Take note of what a budget holds or skips."""
+        self._held_to.pop(seen.filed.number, None)
+        if status in {Status.HELD, Status.SKIPPED} and self._world.setting.runs_a_day:
+            filed = await self._world.ledger.receipt(seen.filed.number)
+            if filed is not None and filed.receipt.reason.code == ReasonCode.BUDGET:
+                self.seen[f"{status} by a budget"] += 1
+                if status is Status.HELD:
+                    self._held_to[filed.number] = filed.receipt.start_at
 
     def _decided(self, steps: Sequence[EntryStep]) -> None:
         """Look at what one decision made of the moments of each entry."""
@@ -358,6 +376,7 @@ class Watch:
         if run in self.unheard:
             self.fail("I3", f"run {run} was started before its write was confirmed")
         seen.goes += 1
+        self._counts(child)
         retry = filed.policy.retry
         if seen.goes > 1 + (retry.attempts if retry else 0):
             self.fail("I4", f"{seen.name} was started {seen.goes} times")
@@ -377,6 +396,16 @@ class Watch:
         for other in world.children.live.values():
             if filed.number in other.riders:
                 self.seen["a run inside a run"] += 1
+
+    def _counts(self, child: Child) -> None:
+        """Count a run of its day, by a clock on the wall of another reading than Horae's."""
+        setting = self._world.setting
+        if not setting.runs_a_day:
+            return
+        day = child.run.started_at.astimezone(ZoneInfo(setting.zone_of_days)).date()
+        self._of_day[day] += 1
+        if self._of_day[day] > setting.runs_a_day:
+            self.fail("I21", f"{self._of_day[day]} runs of {day} started: {setting.runs_a_day}")
 
     # Rests
 
@@ -399,6 +428,8 @@ class Watch:
             if seen.status in {Status.STARTING, Status.RUNNING} and number not in stories:
                 self.fail("I7", f"{seen.name} is {seen.status}, and the engine does not track it")
             is_due = seen.filed.receipt.start_at + _SLACK <= now and not world.is_stopping
+            if number in self._held_to and self._held_to[number] + _SLACK <= now and is_idle:
+                self.fail("I21", f"{seen.name} is held, and its budget has begun again")
             if seen.status is Status.WAITING and is_due and not stories and is_idle:
                 self.fail("I7", f"{seen.name} waits although every slot is free")
         if world.loop.timers > _MOST_TIMERS + len(world.children.live):

@@ -98,6 +98,8 @@ class Setting:
     crashes: float = 1.0  # how much more likely than else an engine dies inside a call
     slots: int = 4
     crew: int = 2
+    runs_a_day: int = 0  # that may start, of a day in `zone_of_days`; 0: as many as like
+    zone_of_days: str = "UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +364,7 @@ class World:
         engine = self._engine_type(
             clock=self._clock_of(life),
             ledger=ledger,
-            runner=SimRunner(self, life),
+            runner=SimRunner(self, life, ledger),
             sources=[source(self, life) for source in SOURCES],
             capacity=capacity,
             term=life.term,

@@ -356,6 +356,7 @@ def service_of(ledger: SqlLedger, place: Place, *, reads: CommandClock | None = 
         "is_over": is_now and place.store is None and not is_used,
         "refuse_name": refuse_name,
         "agent_state": agent_state,
+        "spending": lambda: context().spending,
     }
     return Service(**parts)
 

@@ -45,6 +45,7 @@ run | cli.runs:run | Run an entry now, or the workflows of a file
 logs | cli.runs:logs | Show the output of a run
 why | cli.status:why | Show why an entry ran or did not run
 history | cli.status:history | List receipts, newest first
+cost | cli.cost:cost | Show what runs cost, and where budgets stand
 pause | cli.status:pause | Pause an entry until it is resumed
 resume | cli.status:resume | Resume a paused entry
 cancel | cli.runs:cancel | Cancel a run and all processes it started
@@ -134,8 +135,8 @@ OLD: Final = {
 # The commands that ask an engine, and so ask the one that HORAE_SERVER names.
 # fmt: off
 _REMOTE: Final = frozenset((
-    "status", "list", "history", "why", "pause", "resume", "backfill", "run", "logs", "cancel",
-    "prune", "open", "trigger", "approval", "agent tick", "token add", "token list",
+    "status", "list", "history", "cost", "why", "pause", "resume", "backfill", "run", "logs",
+    "cancel", "prune", "open", "trigger", "approval", "agent tick", "token add", "token list",
     "token revoke", "token sessions", "token end-session",
 ))
 # fmt: on

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from horae.cli import connection, options, output as printing
 from horae.cli.connection import Place, read, read_any, write
@@ -23,6 +23,7 @@ from horae.cli.output import Output, echo, print_answer, print_block, print_rows
 from horae.client import Client
 from horae.config import untrusted
 from horae.core import clock, decide, explain, ports, views
+from horae.core.budget import cost_text
 from horae.core.entry import Entry, PlanTask, Unarmed
 from horae.core.entry_list import EntryFilter, EntrySort, EntryState, EntrySummary, filtered
 from horae.core.explain import length_text
@@ -143,6 +144,8 @@ def print_status(stands: views.StatusReport, engine: views.EngineFacts) -> None:
     armed = f"{stands.entries} {'entry' if stands.entries == 1 else 'entries'} armed"
     if stands.entries or stands.stall is None:  # else they are not known now
         echo(", ".join([armed, *counts]))
+    if spent := cost_text(stands.spent_today):
+        echo(f"{spent} spent today; `horae cost` shows more")
     if stands.disk is not None:
         echo(f"disk: {stands.disk.words}")
     waiting = []
@@ -458,6 +461,8 @@ def history(
     page |= {"statuses": tuple(Status(each) for each in statuses)}
     found = read_any(place, lambda service: service.history(entry, **page), at=place.moment(at))
 
+    has_cost = any(line.cost is not UNSET for line in found.receipts)
+
     def show() -> None:
         rows = []
         for line in _in_zone(found.receipts, place.zone.key):
@@ -466,8 +471,11 @@ def history(
             requested = explain.requested_words(line.actor, line.reason_code, line.note)
             words = "; ".join(filter(None, (reason, requested)))
             number = safe(str(line.receipt), style="dim")
-            rows.append((number, _planned(line), line.title, _status(line), how_late, words))
-        names = ("receipt", "scheduled", "entry", "status", "late", "reason")
+            spent = (cost_text(line.cost),) if has_cost else ()
+            what = number, _planned(line), line.title, _status(line), how_late
+            rows.append((*what, *spent, words))
+        spent_name = ("cost",) if has_cost else ()
+        names = ("receipt", "scheduled", "entry", "status", "late", *spent_name, "reason")
         print_table(names, rows, empty="no receipts")
         if rows and found.cursor is not None:
             echo(f"there is more: --cursor {found.cursor}")

@@ -94,8 +94,9 @@ class AgendaFire(NamedTuple):
     default="times",
 )
 @options.number_option(
-    "--days", most=3660, text="For --view agenda and due: how many days; default: 7."
+    "--days", most=3660, text="For --view agenda and due and --cost: how many days; default: 7."
 )
+@options.flag("--cost", "What the runs of these days are expected to cost.")
 @options.at_option
 @options.tz_option
 @form_options
@@ -108,6 +109,7 @@ def next_(
     start: str | None,
     view: str,
     days: int | None,
+    cost: bool,
     at: str | None,
     tz: str | None,
     output: Output,
@@ -121,6 +123,9 @@ def next_(
     """
     when = When.of(at, tz, paths=paths)
     after = when.now if start is None else _start(start, when)
+    if cost:
+        others = (expression, phrase, at, tz, start, view != "times", len(paths) > 1)
+        return _show_cost(paths, others, days=days or 7, output=output)
     if view != "times":
         if expression is not None or phrase is not None:
             raise click.UsageError("--cron and --when require --view times.")
@@ -156,6 +161,15 @@ def next_(
     fires = islice(merge(*streams), count)
     _print_fires(fires, output, when.zone, has_failed=lambda: bool(seen.exit_code))
     return seen.exit_code
+
+
+def _show_cost(paths: Sequence[str], others: Sequence[object], *, days: int, output: Output) -> int:
+    from horae.cli.cost import show_forecast  # loads the ledger
+
+    if any(others):
+        raise click.UsageError("--cost can only be used with one directory and --days.")
+    show_forecast(paths[0] if paths else ".", output, days=min(days, 366))
+    return 0
 
 
 def _start(text: str, when: When) -> datetime:

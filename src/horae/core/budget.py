@@ -51,6 +51,12 @@ class Period(StrEnum):
     MONTH = "month"
 
 
+class CostGroup(StrEnum):
+    ENTRY = "entry"
+    AGENT = "agent"
+    DAY = "day"
+
+
 class Purse(Struct, frozen=True, omit_defaults=True, gc=False):
     """A limit; `of` is whose it is besides the entry: an address, `agent:NAME`, crew, board, all.
 
@@ -140,6 +146,15 @@ def amount_text(amount: int, unit: Unit = Unit.DOLLARS) -> str:
         if unit is Unit.TOKENS and amount >= scale:
             return f"{round(amount / scale, 2):g}{letter} {name}"
     return f"{amount} {name}"
+
+
+def cost_text(dollars: object) -> str:
+    """Return a cost in dollars in words; nothing if it is not known.
+
+    >>> cost_text(0.25), cost_text(None)
+    ('$0.25', '')
+    """
+    return amount_text(round(dollars * DOLLAR)) if isinstance(dollars, int | float) else ""
 
 
 class Usage(NamedTuple):

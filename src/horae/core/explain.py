@@ -13,6 +13,7 @@ from msgspec import structs
 
 from horae.core import entry as rules
 from horae.core.actor import ENGINE, by_words
+from horae.core.budget import amount_text, usage_of
 from horae.core.decide import usual_catchup
 from horae.core.entry import Entry, Policy
 from horae.core.project import TINY, Moment, next_moment, tick_delay
@@ -375,6 +376,8 @@ def run_words(run: Run, zone_name: str, *, is_over: bool = False) -> str:
     if run.outcome is None:
         return f"{attempt}: not started at {since}{where}{reason}"
     took, outcome = length_text(run.ended_at - run.started_at), run.outcome.value.replace("_", " ")
+    used = usage_of(run.facts).cost
+    took += "" if used is None else f" for {amount_text(used)}"
     code = "" if run.exit_code is None else f"exit code {run.exit_code}"
     if code and code in run.reason:
         return f"{begun}, {outcome} after {took}, {run.reason}"

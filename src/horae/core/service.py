@@ -14,10 +14,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from horae.core import entry as rules, explain, receipt as states, views
 from horae.core.actor import by_words, one_line
+from horae.core.budget import DOLLAR, Purse, Unit, Usage, expected
 from horae.core.decide import GRACE, Decision
 from horae.core.entry import Entry, key_time
 from horae.core.entry_list import (
@@ -38,6 +39,7 @@ from horae.core.ports import (
     Listed,
     Pruned,
     Run,
+    SpentRun,
     Trait,
     receipts_of,
 )
@@ -48,12 +50,13 @@ from horae.errors import Exit, HoraeError
 from horae.timing import backoff
 from horae.timing.cron import count_any
 from horae.timing.repeater import RepeaterKind
-from horae.timing.zone import zone
+from horae.timing.zone import instant, local, zone
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
     from horae.core.command import Unready
+    from horae.core.spending import Spending
 
 _Entry = TypeVar("_Entry", bound=views.EntryLine)
 BATCH: Final = 1000  # receipts in one commit, or on one page
@@ -106,6 +109,7 @@ class Service:
     is_over: bool = False  # no process runs anything: what the ledger has as running is over
     refuse_name: Callable[[str], None] | None = None  # raises an error for an ambiguous address
     agent_state: Callable[[str], views.AgentState] = lambda _: views.AgentState()
+    spending: Callable[[], Spending] | None = None  # the budgets that several entries share
 
     async def named(self, word: str) -> Listed:
         found = await self.ledger.find(word)
@@ -137,12 +141,109 @@ class Service:
 
     async def _lines(self, receipts: Iterable[Filed]) -> tuple[views.ReceiptLine, ...]:
         known: dict[int, Listed | None] = {}
-        lines = []
+        lines, receipts = [], [*receipts]
+        used = await self.ledger.costs_of([each.number for each in receipts]) if receipts else {}
         for each in receipts:
             if each.entry not in known:
                 known[each.entry] = await self.ledger.entry(each.entry)
-            lines.append(self._line(each, known[each.entry]))
+            line, cost = self._line(each, known[each.entry]), used.get(each.number, Usage()).cost
+            lines.append(line if cost is None else structs.replace(line, cost=cost / DOLLAR))
         return tuple(lines)
+
+    def _midnight(self, now: datetime, days: int) -> datetime:
+        """Return the beginning of a day, so many days before that of now."""
+        place = zone(self.zone_name)
+        day = local(now, place).replace(hour=0, minute=0, second=0, microsecond=0)
+        return instant(day - timedelta(days=days), place)
+
+    async def costs(self, *, by: str = "entry", days: int = 7) -> views.CostReport:
+        """Return what the runs of the last days used, *by* day, entry or agent."""
+        now = self.clock.now()
+        since, place = self._midnight(now, days - 1), zone(self.zone_name)
+        spent = await self.ledger.costs(since=since, until=now + DAY)
+        groups: dict[str, list[SpentRun]] = {}
+        if by == "day":
+            starts = (self._midnight(now, each) for each in range(days - 1, -1, -1))
+            groups = {f"{local(each, place):%Y-%m-%d %a}": [] for each in starts}
+        for run in spent:
+            names = {
+                "day": [f"{local(run.at, place):%Y-%m-%d %a}"],
+                "agent": run.agents or ("no agent",),
+            }.get(by, [run.title])
+            for name in names:
+                groups.setdefault(name, []).append(run)
+        rows = [_cost_line(name, runs) for name, runs in groups.items()]
+        if by != "day":
+            rows.sort(key=lambda row: (-row.cost, -row.tokens, row.name))
+        return views.CostReport(
+            since=views.zoned(since, self.zone_name),
+            until=views.zoned(now, self.zone_name),
+            zone=self.zone_name,
+            rows=tuple(rows),
+            total=_cost_line("total", spent),
+            budgets=tuple(await self.budgets(now)),
+        )
+
+    async def _spent_today(self, now: datetime) -> float | views.Maybe:
+        spent = await self.ledger.costs(since=self._midnight(now, 0), until=now + DAY)
+        known = [each.cost for each in spent if each.cost is not None]
+        return sum(known) / DOLLAR if known else UNSET
+
+    async def budgets(self, now: datetime) -> list[views.BudgetLine]:
+        if self.spending is None:
+            return []
+        known: dict[tuple[int, Purse], str | None] = {}
+        spending = await asyncio.to_thread(self.spending)
+        for purse in spending.all():
+            known[0, purse] = None
+        for each in await self.ledger.entries():
+            for purse in each.item.policy.budget if isinstance(each.item, Entry) else ():
+                if each.is_armed:
+                    own = not purse.of
+                    known[each.number if own else 0, purse] = each.mark.title if own else None
+        lines = []
+        for (entry, purse), title in known.items():
+            [stands] = await self.ledger.balances([purse], now=now, entry=entry)
+            line = views.BudgetLine(
+                budget=str(purse),
+                entry=title,
+                spent=purse.words(stands.spent),
+                expected=purse.words(stands.live) if stands.live else "",
+                left=purse.words(stands.left),
+                ratio=round(stands.spent / purse.amount, 4),
+                until=views.zoned(stands.until or now, self.zone_name),
+            )
+            lines.append(line)
+        return lines
+
+    async def forecast(self, word: str | None = None, *, days: int = 7) -> views.ForecastReport:
+        """Return what scheduled runs are expected to cost: their number, times the median."""
+        now = self.clock.now()
+        found = await self.ledger.entries() if word is None else [await self.named(word)]
+        armed = [(each, each.item) for each in found if each.is_armed]
+        usual = await self.ledger.usual([each.number for each, _ in armed])
+        end, rows = now + timedelta(days=days), []
+        for each, item in armed:
+            runs = runs_until(item, now, end) if isinstance(item, Entry) else 0
+            last = [used.cost for used in usual[each.number] if used.cost is not None]
+            median = expected(usual[each.number], Unit.DOLLARS) / DOLLAR if last else None
+            if runs and (median is not None or word is not None):
+                rows.append(
+                    views.ForecastLine(
+                        entry=each.number,
+                        title=each.mark.title,
+                        runs=runs,
+                        each=median,
+                        cost=round(runs * (median or 0.0), 6),
+                    )
+                )
+        rows.sort(key=lambda row: (-row.cost, row.entry))
+        since, until = (views.zoned(at, self.zone_name) for at in (now, end))
+        cost = round(sum(row.cost for row in rows), 6)
+        zone_name = self.zone_name
+        return views.ForecastReport(
+            since=since, until=until, zone=zone_name, rows=tuple(rows), cost=cost
+        )
 
     def _current(self, filed: Filed) -> Filed:
         """Return a receipt as it is, also after an engine that could not record how it ended."""
@@ -498,6 +599,7 @@ class Service:
             stall=engine.stall or None,
             engine=engine.line,
             entries=counts.armed,
+            spent_today=await self._spent_today(now),
             counts={status: by_status[status] for status in Status if status in states.OPEN},
             agents=tuple(agents),
             running=await lines(each for each in in_line if each.status in GOING),
@@ -838,6 +940,26 @@ def near_names(word: str, named: Iterable[tuple[str, str]]) -> list[str]:
         name, address = by_case[folded]
         meant.setdefault(address, name)
     return list(meant.values())[:3]
+
+
+def _cost_line(name: str, runs: Sequence[SpentRun]) -> views.CostLine:
+    costs = [each.cost for each in runs if each.cost is not None]
+    return views.CostLine(
+        name=name,
+        runs=len(runs),
+        cost=sum(costs) / DOLLAR,
+        tokens=sum(each.tokens or 0 for each in runs),
+        silent=len(runs) - len(costs),
+    )
+
+
+def runs_until(entry: Entry, start: datetime, end: datetime) -> int:
+    """Return how often an entry fires in a period; of an interval, as if a run took no time."""
+    if isinstance(entry.rule, rules.CadenceRule):
+        return int((end - start) / entry.rule.base)
+    if isinstance(entry.rule, rules.CronRule):
+        return count_any(entry.rule.crons, *entry.policy.clip(start, end))
+    return sum(1 for _ in project(unpaused(entry), start, end))
 
 
 def _coming(found: Listed, *, now: datetime) -> list[Moment]:

@@ -42,6 +42,11 @@ class Spending:
                 found += parse_budget(text, self.zone_name, name)
         return tuple(found)
 
+    def all(self) -> list[Purse]:
+        """Return the purses that several entries share by the settings."""
+        named = ((name, text) for name, text in self.shared.items() if text)
+        return [each for name, text in named for each in parse_budget(text, self.zone_name, name)]
+
     def purses_of(self, agent: Agent) -> tuple[Purse, ...]:
         own, name = agent.definition.budget, f"agent:{agent.name}"
         return tuple(replace(each, zone=self.zone_name, of=name) for each in own)

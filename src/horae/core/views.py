@@ -196,6 +196,7 @@ class ReceiptLine(Written, Shape, frozen=True, kw_only=True):
     actor: str
     note: str | None
     node: str | Maybe = UNSET  # in a cluster
+    cost: float | Maybe = UNSET  # of its runs in US dollars, if they say so
 
     @property
     def late(self) -> timedelta:
@@ -209,6 +210,55 @@ class ReceiptDetail(ReceiptLine, frozen=True, kw_only=True):
 class History(Shape, frozen=True, kw_only=True):
     receipts: tuple[ReceiptLine, ...]
     cursor: int | None
+
+
+class CostLine(Shape, frozen=True, kw_only=True):
+    """What runs of a day, an entry or an agent used."""
+
+    name: str
+    runs: int
+    cost: float  # in US dollars
+    tokens: int
+    silent: int  # of the runs, those that do not say what they cost
+
+
+class BudgetLine(Shape, frozen=True, kw_only=True):
+    """Where a budget stands in its period."""
+
+    budget: str
+    entry: str | None  # the title of the entry, if it is its own
+    spent: str
+    expected: str  # of runs in progress; empty: none is
+    left: str
+    ratio: float  # of the budget that is spent
+    until: Time
+
+
+class CostReport(Shape, frozen=True, kw_only=True):
+    since: Time
+    until: Time
+    zone: str
+    rows: tuple[CostLine, ...]
+    total: CostLine
+    budgets: tuple[BudgetLine, ...]
+
+
+class ForecastLine(Shape, frozen=True, kw_only=True):
+    """What the scheduled runs of an entry are expected to cost, in US dollars."""
+
+    entry: int
+    title: str
+    runs: int
+    each: float | None  # the median of the last runs; null: no run says what it cost
+    cost: float
+
+
+class ForecastReport(Shape, frozen=True, kw_only=True):
+    since: Time
+    until: Time
+    zone: str
+    rows: tuple[ForecastLine, ...]
+    cost: float
 
 
 class EventLine(Shape, frozen=True, kw_only=True):
@@ -301,6 +351,7 @@ class StatusReport(Shape, frozen=True, kw_only=True):
     unarmed: tuple[EntryLine, ...] = ()
     problems: tuple[str, ...] = ()
     disk: DiskLine | None = None  # null: it is not measured yet
+    spent_today: float | Maybe = UNSET  # in US dollars, if a run of today says what it cost
 
 
 class WhyLine(Shape, frozen=True, kw_only=True):

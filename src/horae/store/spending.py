@@ -63,13 +63,20 @@ def last(tx: Transaction, entry: int) -> list[Usage]:
     return tx.every(lambda row: Usage(row[0], row[1]), "purse.last", name=own(entry), most=LAST)
 
 
-def draw(tx: Transaction, number: int, purses: Sequence[Purse], *, now: datetime) -> list[Balance]:
+def draw(
+    tx: Transaction,
+    number: int,
+    purses: Sequence[Purse],
+    *,
+    now: datetime,  # noqa: ARG001 - every write has it
+) -> list[Balance]:
     """Let a run draw on purses if each has room; return where they stand without it."""
     run = tx.run(number)
     filed = None if run is None else tx.receipt(run.receipt)
     if run is None or filed is None:
         return []
-    found = balances(tx, purses, now=now, entry=filed.entry, but=number)
+    # The period is that of its start, however long it took to come here.
+    found = balances(tx, purses, now=run.started_at, entry=filed.entry, but=number)
     if all(each.has_room for each in found):
         put(tx, number, filed.entry, run.started_at, [each.of for each in purses if each.of])
     return found
@@ -83,15 +90,20 @@ def put(
 
 
 def use(
-    tx: Transaction, number: int, purses: Sequence[Purse], usage: Usage, *, now: datetime
+    tx: Transaction,
+    number: int,
+    purses: Sequence[Purse],
+    usage: Usage,
+    *,
+    now: datetime,  # noqa: ARG001
 ) -> Balance | None:
     """Note what a run in progress has used so far; return a purse that it exceeds, if any."""
     tx.change("purse.use", number=number, cost=usage.cost, tokens=usage.tokens)
     run = tx.run(number)
     filed = None if run is None else tx.receipt(run.receipt)
-    if filed is None:
+    if run is None or filed is None:
         return None
-    found = balances(tx, purses, now=now, entry=filed.entry, is_exact=True)
+    found = balances(tx, purses, now=run.started_at, entry=filed.entry, is_exact=True)
     return next((each for each in found if each.spent + each.live > each.purse.amount), None)
 
 

@@ -24,6 +24,7 @@ from starlette.routing import BaseRoute, Route, Router, compile_path
 
 from horae.config import TrustReport, WaitingSettings
 from horae.core import views
+from horae.core.budget import CostGroup
 from horae.core.engine import LONGEST_REST
 from horae.core.entry import CadenceRule, Entry
 from horae.core.entry_list import EntryFilter, EntrySort, EntryState
@@ -43,6 +44,7 @@ from horae.timing.duration import DurationError, parse_duration
 from horae.web import answer, calendar, login, logs, metrics, router
 from horae.web.fields import (
     Cursor,
+    Days,
     Fields,
     Limit,
     Note,
@@ -373,6 +375,28 @@ async def receipts(front: Front, query: ReceiptsQuery) -> views.History:
         limit=query.limit,
         cursor=query.cursor,
     )
+
+
+class CostsQuery(Fields, frozen=True):
+    by: Annotated[CostGroup, about("what one row is about")] = CostGroup.ENTRY
+    days: Annotated[Days, about("how many days, with today")] = 7
+
+
+@routes.get("/api/v1/costs", _READ)
+async def costs(front: Front, query: CostsQuery) -> views.CostReport:
+    """Return what the runs of the last days cost, and where the budgets stand."""
+    return await front.service.costs(by=query.by, days=query.days)
+
+
+class ForecastQuery(Fields, frozen=True):
+    entry: Annotated[Word, about("only this entry")] = ""
+    days: Annotated[Days, about("how many days from now")] = 7
+
+
+@routes.get("/api/v1/forecast", _READ, also=(404,))
+async def forecast(front: Front, query: ForecastQuery) -> views.ForecastReport:
+    """Return what scheduled runs are expected to cost."""
+    return await front.service.forecast(query.entry or None, days=query.days)
 
 
 @routes.get("/api/v1/receipts/{number}", _READ)

@@ -48,6 +48,7 @@ Required: TypeAlias = Annotated[str, Meta(min_length=1, max_length=TEXT)]
 Word: TypeAlias = Annotated[str, Meta(max_length=ASKED)]
 Number: TypeAlias = Annotated[int, Meta(ge=0, le=LARGEST)]
 Limit: TypeAlias = Annotated[int, Meta(ge=1, le=PAGE, description="maximum number of results")]
+Days: TypeAlias = Annotated[int, Meta(ge=1, le=366)]
 Note: TypeAlias = Annotated[str, Meta(max_length=TEXT, description="note to record")]
 Cursor: TypeAlias = Annotated[Number | None, Meta(description="cursor of the previous page")]
 F = TypeVar("F", bound=Fields)

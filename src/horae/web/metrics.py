@@ -35,6 +35,7 @@ _NUMBERS: Final = {
              "Delay between the scheduled time and the decision to run.", ""),
     "tokens": ("Counter", "tokens", "Tokens used by agents.", "kind"),
     "cost": ("Counter", "cost_dollars", "Cost of agent runs.", ""),
+    "budgets": ("Gauge", "budget_spent_ratio", "Part of a budget that is spent.", "budget entry"),
     "active": ("Gauge", "active_runs", "Runs in progress.", ""),
     "waiting": ("Gauge", "waiting_receipts", "Receipts with the status waiting.", ""),
     "held": ("Gauge", "held_receipts", "Receipts with the status held.", ""),
@@ -103,8 +104,10 @@ class Counts:
 
     async def _look(self) -> None:
         of, front = self._of, self._front
-        for key in ("nodes", "node_runs", "node_slots", "next_of"):
+        for key in ("nodes", "node_runs", "node_slots", "next_of", "budgets"):
             of[key].clear()
+        for limit in await front.service.budgets(front.service.clock.now()):
+            of["budgets"].labels(limit.budget, limit.entry or "").set(limit.ratio)
         for node in await front.node_list():
             leads = "true" if node.leads else "false"
             of["nodes"].labels(node.node, leads).set(node.state in {"up", "draining"})

@@ -65,7 +65,7 @@ RESULT_NAME: Final = "result.json"  # what the model runner knows at the end
 PROMPT_NAME: Final = "prompt.txt"  # the prompt, while a program that wants a file runs
 
 _LONGEST_RESULT: Final = 8 << 20
-_LOOK: Final = 1.0  # seconds between two looks at what a run has used
+_LOOK: Final = 0.5  # seconds between two looks at what a run has used
 
 
 class AgentTwiceError(HoraeError, code="agent_twice", exit_code=Exit.CONFLICT):

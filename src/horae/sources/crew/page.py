@@ -52,6 +52,7 @@ class _AgentRow(NamedTuple):
     ends: Sequence[Filed]
     carry: str
     cannot_run: str
+    cost: int  # of its last ticks, in millionths of a dollar
 
 
 async def crew(asked: PageRequest) -> Sheet:
@@ -78,7 +79,9 @@ async def crew(asked: PageRequest) -> Sheet:
         said = f"{line.agent} ({line.origin}) cannot run: "
         odd = (each.removeprefix(said) for each in stands.problems if each.startswith(said))
         cannot = next(odd, "")
-        agents.append(_AgentRow(line, ring, trouble, page.receipts[::-1], carry, cannot))
+        used = await ledger.costs_of([each.number for each in page.receipts])
+        cost = sum(each.cost or 0 for each in used.values())
+        agents.append(_AgentRow(line, ring, trouble, page.receipts[::-1], carry, cannot, cost))
     busy = any(each.line.running for each in agents)
     return Sheet("crew.html", "Agents", "agents", {"agents": agents}, every=2 if busy else 15)
 

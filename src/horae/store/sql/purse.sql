@@ -31,7 +31,8 @@ ORDER BY purse.started_at DESC, purse.run DESC LIMIT :most;
 SELECT run.started_at, run.cost, run.tokens, entry.number, entry.title, receipt.agents
 FROM purse JOIN run ON run.number = purse.run
 JOIN receipt ON receipt.number = run.receipt JOIN entry ON entry.number = receipt.entry
-WHERE purse.name = 'all' AND purse.started_at >= :since AND purse.started_at < :until;
+WHERE purse.name = 'all' AND purse.started_at >= :since AND purse.started_at < :until
+  AND (run.outcome IS NOT NULL OR run.ended_at IS NULL);
 
 -- name: of_receipts
 -- What the runs of some receipts used.

@@ -29,6 +29,7 @@ async def entry(asked: PageRequest) -> Sheet:
     values: dict[str, object] = {"line": line, "history": history, "status": status}
     values |= {"fires": [], "changes": [], "policy": "", "is_agent": False, "item": None}
     values["schedule"] = ""
+    values["forecast"] = None
     values["tags"] = await asked.context.tags(found)
     values["tag"] = tag_of_entry(found)
     if isinstance(item, Entry):
@@ -39,6 +40,8 @@ async def entry(asked: PageRequest) -> Sheet:
         met = seams(item.rule, zone_name=item.zone, start=look.now, end=look.now + 366 * DAY)
         values |= {"fires": fires, "changes": [str(each) for each in islice(met, 5)]}
         values |= {"policy": entry_policy_words(item), "item": item}
+        coming = await service.forecast(str(found.number), days=30)
+        values["forecast"] = next(iter(coming.rows), None)
         values["is_agent"] = item.work is Work.TICK
         if is_phrase(found.mark.rule) and found.source == "org":
             values["schedule"] = f"{found.mark.rule} means {written_rule(item.rule)}"

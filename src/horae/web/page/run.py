@@ -6,6 +6,7 @@ import asyncio
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from horae.core.budget import cost_text
 from horae.core.explain import filed_policy_words
 from horae.core.receipt import BAD, OPEN
 from horae.core.text import size_text
@@ -89,7 +90,7 @@ _FACTS: Final[Mapping[str, tuple[str, Callable[[Any], str]]]] = {
     "output": ("output", _bytes),
     "left_out": ("output left out", _bytes),
     "cpu_seconds": ("CPU time", lambda value: f"{value} s"),
-    "cost": ("cost", str),
+    "cost": ("cost", cost_text),
 }
 
 

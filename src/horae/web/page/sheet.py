@@ -18,6 +18,7 @@ import jinja2
 from starlette.responses import HTMLResponse, Response
 
 from horae.core.actor import actor_words
+from horae.core.budget import cost_text
 from horae.core.entry import Entry
 from horae.core.explain import length_text, requested_words, stamp
 from horae.core.receipt import Status
@@ -261,6 +262,7 @@ def templates(views: Sequence[PageView]) -> jinja2.Environment:
     files, strict = jinja2.FileSystemLoader(_HERE / "templates"), jinja2.StrictUndefined
     made = jinja2.Environment(loader=files, autoescape=True, finalize=_shown, undefined=strict)
     made.trim_blocks = made.lstrip_blocks = True
+    made.filters["cost"] = cost_text
     made.filters |= {"rough": rough, "long": length_text, "say": say, "actor": actor_words}
     made.globals["requested"] = requested_words
     made.filters["path"] = lambda text: quote(str(text), safe="/")
