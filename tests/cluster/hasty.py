@@ -14,9 +14,9 @@ from horae.timing import backoff
 
 # Expand: older nodes know nothing of the column, and go on. Contract: they could not write.
 SCRATCH = (
-    "-- oldest: 12\nALTER TABLE run_log ADD COLUMN size BIGINT;",
+    "-- oldest: {0}\nALTER TABLE run_log ADD COLUMN size BIGINT;",
     """\
--- oldest: 13
+-- oldest: {1}
 UPDATE run_log SET size = length(body) WHERE size IS NULL;
 ALTER TABLE run_log ALTER COLUMN size SET NOT NULL;
 """,
@@ -29,7 +29,9 @@ def come_from_the_future(versions: int) -> None:
     from horae.store import pg_schema, pg_wire, sql
 
     known = sql.migrations("postgres")
-    known = known | dict(enumerate(SCRATCH[:versions], start=max(known) + 1))
+    newest = max(known)
+    texts = [each.format(newest, newest + 1) for each in SCRATCH[:versions]]
+    known = known | dict(enumerate(texts, start=newest + 1))
     for module in (pg_schema, pg_wire):
         vars(module)["migrations"] = lambda _: known
     sql.named("postgres")["member.keep_log"] = KEEP_LOG

@@ -23,6 +23,7 @@ import horae
 from commands import HORAE, is_healthy, run_command
 from crash.audit import audit
 from crash.stage import Home, Life, entry, until_gone
+from crash.test_conditions import mounted
 from crash.test_crash import GONE, SLOTS, motley
 from horae.client import Client
 from horae.extras.exporters.units import EngineUnit, systemd_unit
@@ -394,6 +395,34 @@ def test_an_image_that_cannot_be_executed_leaves_the_old_one_with_its_runs(home:
     let_go(home, "one")
     assert statuses(home) == [("done", "completed")]
     assert life.stop() == 0
+
+
+def test_a_new_image_waits_for_a_ledger_that_cannot_be_written_and_its_runs_go_on(
+    home: Home,
+) -> None:
+    with mounted(home.place / "disk", "size=20m") as disk:
+        home.data = disk / "data"
+        python = home.place / "python"
+        python.write_text(
+            f'#!/bin/sh\ncase "${VARIABLE}" in [0-9]*) cat /dev/zero > {disk}/filler 2> /dev/null ;; esac\n'
+            f'exec {sys.executable} "$@"\n'
+        )
+        python.chmod(0o700)
+        program = f"import sys; sys.executable = {str(python)!r}\n"
+        program += "from horae.cli.main import main; sys.exit(main())"
+        home.write(asked("one", LONG.format("one")))
+        life = up(home, (sys.executable, "-c", program))
+        start(home, "one")
+        before = {each for each in life.remains() if each.life}
+        Client(home.data).restart()
+        life.until(lambda: "waiting until the ledger is free" in life.said())
+        assert before <= set(life.remains())
+        (disk / "filler").unlink()
+        life.until(lambda: "1 run continues" in life.said())
+        assert before <= set(life.remains())
+        let_go(home, "one")
+        assert statuses(home) == [("done", "completed")]
+        assert life.stop() == 0
 
 
 def test_sighup_restarts_an_engine_without_a_terminal(home: Home) -> None:
