@@ -62,7 +62,7 @@ from horae.process.logs import clear, tidy, trim
 from horae.process.masking import masked
 from horae.process.processes import LOG_NAME, Processes
 from horae.process.run_settings import RunSettings
-from horae.sources.agents.runner import AgentHost, Registry
+from horae.sources.agents.runner import Accounts, AgentHost, Registry
 from horae.sources.board.runner import Dispatcher, DispatchRunner, RecycleRunner, busy_at
 from horae.sources.board.source import BoardSource
 from horae.sources.board.tasks import CommittedBoard, refuse_double
@@ -432,10 +432,13 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
 
     context.poke = poke
     host = replace(host, place=replace(host.place, spending=context.spending))
-    crew = _crew_of(context, host, lambda: busy_at(engine.gate))
+    accounts = Accounts(**common, agents=context.agents)
+    crew = _crew_of(context, host, lambda: busy_at(engine.gate), accounts)
     triggers = Triggers(**context.trigger_parts(secrets=host.place.secrets))
     store = context.trigger_store
-    agents = block_agents(context.agents, host.processes, host.place, card=store.agent)
+    agents = block_agents(
+        context.agents, host.processes, host.place, card=store.agent, accounts=accounts
+    )
     workflows = WorkflowRunner(host.processes, host.place, clock=context.clock, agent=agents)
     prompts = PromptRunner(agents.find, store, context.ledger.text)
     runners = _runners(context, host, workflows, prompts, crew)
@@ -484,9 +487,11 @@ class _CrewParts(NamedTuple):
         return None if self.dispatcher is None else self.dispatcher.note_change
 
 
-def _crew_of(context: Context, host: Host, busy: Callable[[], frozenset[str]]) -> _CrewParts:
+def _crew_of(
+    context: Context, host: Host, busy: Callable[[], frozenset[str]], accounts: Accounts
+) -> _CrewParts:
     config, common = context.config, context.common
-    agents = AgentHost(settings_registry(config), host.processes, host.place)
+    agents = AgentHost(settings_registry(config), host.processes, host.place, accounts)
     crew = (
         None if config.crew_def is None else Roster(config.crew_def.absolute(), context.root).agents
     )

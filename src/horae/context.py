@@ -421,6 +421,7 @@ def block_agents(
     place: RunSettings,
     *,
     card: Callable[[str], Awaitable[AgentCard | None]] | None = None,
+    accounts: runner.Accounts | None = None,
 ) -> runner.BlockAgents:
     async def find(name: str | None) -> tuple[runner.AgentHost, Agent]:
         known = None if card is None or name is None else await card(name)
@@ -429,7 +430,7 @@ def block_agents(
             agent = agent_of(known)
         else:
             agent = unnamed() if name is None else registry.get(name)
-        return runner.AgentHost(registry, processes, place), agent
+        return runner.AgentHost(registry, processes, place, accounts), agent
 
     return runner.BlockAgents(find)
 

@@ -3,14 +3,17 @@
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
+import one_run
 from horae import check
-from horae.core.decide import AfterError, follows, occasions, parse_after
-from horae.core.entry import AfterRule, Occasion
+from horae.core.decide import AfterError, follows, occasions, occasions_of, parse_after
+from horae.core.entry import AfterRule, Occasion, Policy
 from horae.core.project import next_moment
-from horae.core.receipt import Status
+from horae.core.receipt import Filed, Status
 from horae.core.text import words
 from horae.sources.plans.arming import entries
+from reasons import because
 
 DONE, FAILED, KILLED, MISSED = Status.DONE, Status.FAILED, Status.KILLED, Status.MISSED
 ON_TIME, LATE = timedelta(seconds=1), timedelta(minutes=2)
@@ -70,6 +73,19 @@ def test_what_a_final_receipt_is_an_occasion_for(
     status: Status, lateness: timedelta, before: list[Status], found: list[str]
 ) -> None:
     assert sorted(occasions(status, lateness=lateness, before=before)) == found
+
+
+def test_as_many_equal_results_as_the_policy_says_are_stuck_once() -> None:
+    def filed(words: str, status: Status = DONE) -> Filed:
+        receipt = replace(one_run.stub(1).receipt, status=status, reason=because(words))
+        return replace(one_run.stub(1), receipt=receipt, policy=Policy(same=3))
+
+    again, other = filed("nothing changed"), filed("two tests fixed")
+    skipped = filed("it rains", Status.SKIPPED)
+    assert Occasion.STUCK in occasions_of(again, [again, skipped, again])
+    assert Occasion.STUCK in occasions_of(again, [again, again, other, again])
+    assert Occasion.STUCK not in occasions_of(again, [again, other, again])
+    assert Occasion.STUCK not in occasions_of(again, [again, again, again])
 
 
 def test_an_alert_follows_an_entry_by_any_of_its_names_an_agent_or_all() -> None:

@@ -66,6 +66,7 @@ def test_what_is_not_there_is_not_stored_and_all_else_comes_back() -> None:
         "CATCHUP": "none", "OVERLAP": "queue", "RETRY": "3 30s", "TIMEOUT": "15m", "JITTER": "5m",
         "PAUSE-AFTER": "5", "FROM": "2026-06-01", "UNTIL": "2026-12-31", "HOST": "gpu", "API": "run",
         "BUDGET": "$2/day; 20 runs/week",
+        "ACCOUNT": "work", "ELSE": "codex exec", "IDLE-TIMEOUT": "10m", "SAME": "5",
     }  # fmt: skip
     assert texts.keys() == {each.key for each in PROPERTIES}
     assert write_policy(Policy()) == "{}"

@@ -46,7 +46,7 @@ from documents.story import Teller, agrees, answers, programs_of, stories_of, ty
 from horae.cli.group import horae as horae_group
 from horae.cli.run import run
 from horae.cli.wb import wb as wb_group
-from horae.core.receipt import Status
+from horae.core.receipt import RECEIPT_STATUSES
 from horae.errors import Exit
 from horae.org.plan import Severity
 from horae.sources.triggers.kinds import KINDS
@@ -560,7 +560,7 @@ def test_a_term_of_the_glossary_is_used_on_another_page(word: str) -> None:
 
 def test_every_status_of_a_receipt_is_explained() -> None:
     page = PAGES["docs/concepts/receipts.md"]
-    assert [status.value for status in Status if f"`{status.value}`" not in page] == []
+    assert [status.value for status in RECEIPT_STATUSES if f"`{status.value}`" not in page] == []
 
 
 def test_the_variables_of_a_prompt_are_those_that_each_kind_of_trigger_knows() -> None:

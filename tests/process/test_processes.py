@@ -21,7 +21,7 @@ from urllib.parse import quote
 import pytest
 
 from horae.core.ports import Held, RunError, Unreleased
-from horae.core.receipt import Status
+from horae.core.receipt import ReasonCode, Status
 from horae.process import launcher, output
 from horae.process.logs import RunLog
 from horae.process.processes import (
@@ -308,6 +308,23 @@ async def test_the_wall_clock_asks_first(tmp_path: Path, certain: bool) -> None:
         "exceeded the time limit of 1s; last output: asked",
     )
     assert log(asked) == b"asked\n"
+
+
+@both
+@story
+async def test_a_run_that_prints_nothing_for_too_long_is_ended_and_one_that_prints_is_not(
+    tmp_path: Path, certain: bool
+) -> None:
+    async with Processes(tmp_path, certain=certain) as processes:
+        silent = shell(tmp_path, 1, "echo begun; sleep 1000", idle=SECOND, grace=SHORT)
+        busy = shell(tmp_path, 2, "for n in 1 2 3 4 5 6; do echo $n; sleep 0.3; done", idle=SECOND)
+        ends = await asyncio.gather(told(processes, silent), told(processes, busy))
+    assert (ends[0].outcome, ends[0].reason) == (
+        Status.KILLED,
+        "printed nothing for 1s; last output: begun",
+    )
+    assert ends[0].reason.code == ReasonCode.IDLE_LIMIT
+    assert ends[1].outcome is Status.DONE
 
 
 HARD_TO_KILL = {

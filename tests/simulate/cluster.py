@@ -46,7 +46,7 @@ class Cluster(World):
     """A world with several engines."""
 
     # Of several clocks none is the one that is set; and there is one ledger, wherever it is.
-    unknown = (Fault.STEP, Fault.SUSPEND, Fault.RESTORE)
+    unknown = (Fault.STEP, Fault.SUSPEND, Fault.RESTORE, Fault.LIMIT)
 
     def __init__(
         self,

@@ -53,6 +53,7 @@ class Fault(StrEnum):
     RELEASE = "release"  # somebody has done something
     APPROVAL = "approval"  # somebody has to approve a run first
     APPROVE = "approve"
+    LIMIT = "limit"  # a run meets the usage limit of its account
     RIDE = "ride"  # a run asks for another one, and waits for it
     STOP = "stop"  # the engine is told to stop, and does so in good order
     FREEZE = "freeze"  # of several engines the one that leads gets no turn for a while
@@ -85,6 +86,7 @@ CHANCES: Final[Mapping[Fault, float]] = {
     Fault.SETTLE: 0.05,
     Fault.HOLD: 0.03,
     Fault.APPROVAL: 0.3,
+    Fault.LIMIT: 0.1,
     Fault.RIDE: 0.1,
 }
 # How long it takes until it comes again, on average.

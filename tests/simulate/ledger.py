@@ -32,6 +32,8 @@ WRITES: Final = frozenset(
         "refuse",
         "end_many",
         "hold",
+        "ask_account",
+        "free_limited",
         "release",
         "settle",
         "pause",
@@ -43,6 +45,7 @@ WRITES: Final = frozenset(
         "prune",
     }
 )
+_HOLDS: Final = frozenset({"limits", "free_limited", "ask_account"})
 _PLACE: Final = "the simulated ledger"
 
 
@@ -62,6 +65,10 @@ class _Unsteady:
     def __getattr__(self, name: str) -> Callable[..., Awaitable[object]]:
         if name.startswith("_"):
             raise AttributeError(name)
+        if name in _HOLDS and Fault.LIMIT not in self._world.weather.kinds:
+            # No dice: the seeds of worlds without limits stay what they were.
+            call: Callable[..., Awaitable[object]] = getattr(self._world.ledger, name)
+            return call
         if name not in self._calls:
             self._calls[name] = self._writing(name) if name in WRITES else self._reading(name)
         return self._calls[name]

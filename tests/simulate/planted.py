@@ -242,10 +242,11 @@ def give_every_run_its_own_slot(patch: pytest.MonkeyPatch) -> None:
 def tell_only_of_failures(patch: pytest.MonkeyPatch) -> None:
     """Forget that what was killed or interrupted has failed, too."""
 
-    def told(status: Status, **facts: Any) -> frozenset[Occasion]:
-        return misfire.occasions(status, **facts) if status is Status.FAILED else frozenset()
+    def told(filed: Filed, before: Sequence[Filed]) -> frozenset[Occasion]:
+        is_told = filed.status is Status.FAILED
+        return misfire.occasions_of(filed, before) if is_told else frozenset()
 
-    patch.setattr(engine, "occasions", told)
+    patch.setattr(engine, "occasions_of", told)
 
 
 def forget_what_was_released(patch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.core.receipt import Status
+from horae.core.receipt import RECEIPT_STATUSES
 from scale import SCALE, scaled
 from simulate import oracle
 from simulate.loop import SimLoop, Standstill
@@ -59,7 +59,7 @@ OUTAGE = Outage(START + timedelta(hours=6), timedelta(hours=5))
 # What has to happen at least once in a batch, or the batch has shown less than it should.
 SOMETIMES = (
     *(fault.value for fault in Fault if fault not in World.unknown),
-    *(f"status {status}" for status in Status),
+    *(f"status {status}" for status in RECEIPT_STATUSES),
     "catch-up of more than one",
     "queue of more than ten",
     "retried",

@@ -56,6 +56,7 @@ _GRAPH: Final[Mapping[Status, frozenset[Status]]] = {
     Status.RUNNING: frozenset(
         {
             Status.WAITING,
+            Status.HELD,
             Status.DONE,
             Status.NO_WORK,
             Status.FAILED,

@@ -122,7 +122,7 @@ class Verdict:
 class World:
     """One world, from its first moment to its last."""
 
-    unknown: Collection[Fault] = (Fault.FREEZE, Fault.PARTITION)  # what needs several engines
+    unknown: Collection[Fault] = (Fault.FREEZE, Fault.PARTITION, Fault.LIMIT)  # of other worlds
 
     def __init__(
         self,

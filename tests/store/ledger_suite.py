@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime, timedelta
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, ParamSpec
 
 import pytest
@@ -70,6 +70,7 @@ def at(text: str) -> datetime:
 NOW = at("2026-04-01T08:00Z")
 NINE = at("2026-04-01T09:00Z")
 STARTING = "the run is being started"
+LIMIT = Reason(ReasonCode.USAGE_LIMIT, "You have reached your limit")
 
 
 def story(
@@ -151,6 +152,57 @@ async def waiting(ledger: Ledger, *properties: str) -> tuple[Entry, Filed]:
     [entry] = await taken(ledger, workflow("Digest", "0 9 * * *", "", *properties))
     [filed] = await decided(ledger, entry, NINE)
     return entry, filed
+
+
+async def several_waiting(ledger: Ledger, count: int) -> list[Filed]:
+    """Return the receipts of nine o'clock of several entries, which wait."""
+    entries = await taken(ledger, *(workflow(f"Digest {number}") for number in range(count)))
+    return [filed for entry in entries for filed in await decided(ledger, entry, NINE)]
+
+
+async def begun(ledger: Ledger, filed: Filed, *, now: datetime = NINE) -> int:
+    """Let a receipt run; return the number of its run."""
+    run = await one_run.start(ledger, filed.number, now=now, term=1)
+    assert run is not None
+    assert await one_run.running(ledger, run.number, Process(4711, 99), now=now, term=1)
+    return run.number
+
+
+async def over_with(
+    ledger: Ledger,
+    run: int,
+    outcome: Status,
+    *,
+    now: datetime = NINE,
+    reason: Reason = LIMIT,
+    until: datetime | None = None,
+    has_other: bool = False,
+) -> None:
+    """Let a run of the account `claude` end."""
+    ended = Ended(outcome, reason, account="claude", until=until, has_other=has_other)
+    assert await ledger.end_many([RunEnd(run, ended)], now=now, term=1) != [None]
+
+
+async def used(ledger: Ledger, filed: Filed, outcome: Status, *, now: datetime = NINE) -> None:
+    """Let a receipt run, and end so."""
+    reason = because("it ended")
+    await over_with(ledger, await begun(ledger, filed, now=now), outcome, now=now, reason=reason)
+
+
+async def limited(
+    ledger: Ledger,
+    filed: Filed,
+    *,
+    now: datetime = NINE,
+    until: datetime | None = None,
+    has_other: bool = False,
+) -> Filed:
+    """Let a receipt run into the usage limit of its account; return it as that leaves it."""
+    run = await begun(ledger, filed, now=now)
+    await over_with(ledger, run, Status.LIMITED, now=now, until=until, has_other=has_other)
+    found = await ledger.receipt(filed.number)
+    assert found is not None
+    return found
 
 
 async def known(ledger: Ledger, number: int) -> Entry:
@@ -1012,6 +1064,113 @@ class RunSuite:
         assert await ledger.release(filed.number, reason=because("there is one"), now=NINE, term=1)
         assert await one_run.start(ledger, filed.number, now=NINE, term=1)
         assert not await ledger.release(filed.number, reason=because("again"), now=NINE, term=1)
+
+    @story
+    async def test_a_run_that_a_limit_ended_is_no_attempt_and_its_receipt_is_held(
+        self, ledger: Ledger
+    ) -> None:
+        entry, filed = await waiting(ledger)
+        over = await limited(ledger, filed, until=NINE + 2 * HOUR)
+        assert (over.status, over.attempts, over.ended_at) == (Status.HELD, 0, None)
+        assert str(over.receipt.reason) == "until 2026-04-01T11:00:00Z: usage limit of claude"
+        assert over.receipt.reason.code == ReasonCode.USAGE_LIMIT
+        [run] = await ledger.runs_of(filed.number)
+        assert (run.outcome, run.ended_at) == (Status.LIMITED, NINE)
+        listed = await ledger.entry(entry.number)
+        assert listed is not None
+        assert listed.failures == 0
+        assert (await known(ledger, entry.number)).ended_at is None
+        assert not await ledger.open_runs()
+
+    @story
+    async def test_when_a_limit_is_over_one_receipt_goes_first_and_the_others_follow_its_good_end(
+        self, ledger: Ledger
+    ) -> None:
+        filed = await several_waiting(ledger, 4)
+        await limited(ledger, filed[0], until=NINE + HOUR)
+        for each in filed[1:]:
+            found = await ledger.ask_account("claude", each.number, now=NINE, term=1)
+            assert found is not None
+            await ledger.hold(
+                each.number, reason=found.reason(), account="claude", now=NINE, term=1
+            )
+        assert await ledger.ask_account("claude (work)", 99, now=NINE, term=1) is None
+        assert await ledger.free_limited(now=NINE + 59 * MINUTE, term=1) == []
+        free = partial(ledger.free_limited, now=NINE + HOUR, term=1)
+        ask = partial(ledger.ask_account, "claude", now=NINE + HOUR, term=1)
+        assert await free() == [filed[0].number]
+        assert await free() == []
+        assert await ask(filed[0].number) is None
+        assert await ask(filed[1].number) is not None
+        await used(ledger, filed[0], Status.FAILED, now=NINE + HOUR)
+        assert await free() == [filed[1].number]
+        await used(ledger, filed[1], Status.DONE, now=NINE + HOUR)
+        assert await ledger.limits() == []
+        assert await free() == [each.number for each in filed[2:]]
+
+    @story
+    async def test_without_a_time_a_limit_is_tried_after_one_two_four_up_to_sixty_minutes(
+        self, ledger: Ledger
+    ) -> None:
+        _, filed = await waiting(ledger)
+        now, waits = NINE, []
+        for _ in range(9):
+            await limited(ledger, filed, now=now)
+            [limit] = await ledger.limits()
+            waits.append(int((limit.until_at - now) / MINUTE))
+            now = limit.until_at
+            assert await ledger.free_limited(now=now, term=1) == [filed.number]
+        assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+    @story
+    async def test_a_limit_that_is_met_for_eight_days_fails_its_receipt(
+        self, ledger: Ledger
+    ) -> None:
+        _, filed = await waiting(ledger)
+        await limited(ledger, filed, until=NINE + 30 * DAY)
+        [limit] = await ledger.limits()
+        assert limit.until_at == NINE + 8 * DAY
+        assert await ledger.free_limited(now=limit.until_at, term=1) == [filed.number]
+        over = await limited(ledger, filed, now=limit.until_at)
+        assert (over.status, over.receipt.reason.code) == (Status.FAILED, ReasonCode.USAGE_LIMIT)
+        assert str(over.receipt.reason) == ("usage limit of claude since 2026-04-01T09:00:00Z (8d)")
+
+    @story
+    async def test_what_began_before_a_limit_says_nothing_about_its_end(
+        self, ledger: Ledger
+    ) -> None:
+        one, other, third = await several_waiting(ledger, 3)
+        runs = [await begun(ledger, each) for each in (other, third)]
+        await limited(ledger, one)
+        await over_with(ledger, runs[0], Status.LIMITED)
+        await over_with(ledger, runs[1], Status.DONE)
+        [limit] = await ledger.limits()
+        assert (limit.until_at, limit.tries) == (NINE + MINUTE, 0)
+
+    @story
+    async def test_what_has_another_program_waits_for_it_and_no_attempt_is_used(
+        self, ledger: Ledger
+    ) -> None:
+        _, filed = await waiting(ledger)
+        over = await limited(ledger, filed, has_other=True)
+        assert (over.status, over.attempts, over.receipt.start_at) == (Status.WAITING, 0, NINE)
+        run = await begun(ledger, filed)
+        failed = Reason(ReasonCode.PROVIDER_ERROR, "502")
+        await over_with(ledger, run, Status.FAILED, reason=failed, has_other=True)
+        assert await status(ledger, filed) is Status.WAITING
+        run = await begun(ledger, filed)
+        await over_with(ledger, run, Status.FAILED, has_other=True)
+        assert await status(ledger, filed) is Status.FAILED
+
+    @story
+    async def test_a_clock_that_is_set_back_forgets_the_limits_of_the_future(
+        self, ledger: Ledger
+    ) -> None:
+        _, filed = await waiting(ledger)
+        await limited(ledger, filed, now=NINE + 900 * DAY)
+        await ledger.set_back(now=NINE, term=1)
+        assert await ledger.limits() == []
+        assert await ledger.free_limited(now=NINE, term=1) == [filed.number]
 
     @story
     async def test_pausing_skips_what_waits_and_resuming_goes_on_from_now(

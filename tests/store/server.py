@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "horae"
 TABLES = (
+    "account",
     "run_log",
     "run",
     "receipt",

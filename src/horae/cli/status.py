@@ -27,7 +27,7 @@ from horae.core.budget import cost_text
 from horae.core.entry import Entry, PlanTask, Unarmed
 from horae.core.entry_list import EntryFilter, EntrySort, EntryState, EntrySummary, filtered
 from horae.core.explain import length_text
-from horae.core.receipt import FINAL, Status
+from horae.core.receipt import FINAL, RECEIPT_STATUSES, Status
 from horae.core.service import Service
 from horae.core.text import (
     QUOTED,
@@ -434,7 +434,7 @@ def _summary(line: views.EntryLine, *, is_unarmed: bool) -> EntrySummary:
 @click.option("--until", metavar="TIME", help="Only receipts scheduled at TIME or earlier.")
 @_several(
     "--status STATUS",
-    f"Only receipts with this status: {', '.join(Status)}. Repeat for several.",
+    f"Only receipts with this status: {', '.join(RECEIPT_STATUSES)}. Repeat for several.",
     Status,
     name="statuses",
 )

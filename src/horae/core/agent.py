@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from horae.core.budget import FIX as BUDGET_FIX, Purse, parse_budget
 from horae.core.command import CommandError, Unready, call_of
-from horae.core.entry import Wake
+from horae.core.entry import DEFAULT, PROPERTIES, Policy, PolicyProperty, Wake
 from horae.core.receipt import shown as one_line
 from horae.core.scope import API_FIX, api_scopes
 from horae.core.tool_policy import ToolPolicy, policy_of
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 PROMPT: Final = "System prompt"  # the title of the heading above it
 _KEYS: Final = (
     "ID", "MODEL", "TAGLINE", "TOOLKITS", "RUNNER", "COMMAND", "TIMEOUT", "TOOLS", "ENV", "WAKE",
-    "API", "BUDGET",
+    "API", "BUDGET", *(each.key for each in PROPERTIES if each.in_agents),
 )  # fmt: skip
 _WORDS: Final = re.compile(r"[\s,]+")
 _TOOLS: Final = re.compile(r"[^\s,()]+(?:\([^()]*\))?|[()]")  # a pattern keeps its blanks
@@ -61,6 +62,7 @@ class AgentDefinition:
     wake: Wake | None = None
     api: tuple[str, ...] = ()  # scopes of the token that its runs get
     budget: tuple[Purse, ...] = ()  # of all its runs together
+    policy: Policy = DEFAULT  # of its runs, unless their entry has another
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,11 @@ def _definition(heading: Heading, prompt: str) -> AgentDefinition:
         except ValueError:
             raise refused(key, f"{shown(props[key])} {wrong}", fix) from None
 
+    given: dict[str, Any] = {
+        each.name: value(each.key, partial(_read, each), each.fix)
+        for each in PROPERTIES
+        if each.in_agents and each.key in props
+    }
     name = _own_name(heading)
     if name and not is_id(name):
         raise refused("ID", f"{shown(name)} is not a valid name", NAME_FIX)
@@ -227,7 +234,12 @@ def _definition(heading: Heading, prompt: str) -> AgentDefinition:
         wake=value("WAKE", lambda said: Wake(said.lower()), choices(Wake)),
         api=value("API", api_scopes, API_FIX, "is not a scope that a run may have") or (),
         budget=value("BUDGET", lambda said: parse_budget(said, "UTC"), BUDGET_FIX) or (),
+        policy=Policy(**given) if given else DEFAULT,
     )
+
+
+def _read(each: PolicyProperty, text: str) -> object:
+    return each.parse(text, "UTC")
 
 
 def _own_name(heading: Heading) -> str:

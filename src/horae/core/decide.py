@@ -10,6 +10,7 @@ from collections import deque
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import sha256
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import Struct
@@ -17,7 +18,7 @@ from msgspec import Struct
 from horae.core import entry as rules
 from horae.core.entry import Entry, Rule, key_time
 from horae.core.project import TINY, Moment, decided, next_moment, project, unpaused
-from horae.core.receipt import BAD, BROKEN, ENDS, Reason, ReasonCode, Receipt, Status
+from horae.core.receipt import BAD, BROKEN, ENDS, Filed, Reason, ReasonCode, Receipt, Status
 from horae.errors import ScheduleError
 from horae.timing.cron import count_any
 from horae.timing.duration import format_duration
@@ -328,6 +329,32 @@ def parse_after(text: str) -> rules.AfterRule:
         raise AfterError(text, reason=reason)
     of = "" if of.strip() == "all" else of.strip()
     return rules.AfterRule(tuple(dict.fromkeys(map(rules.Occasion, words))), of)
+
+
+def occasions_of(filed: Filed, before: Sequence[Filed]) -> frozenset[rules.Occasion]:
+    """Return what a final receipt is an occasion for; *before* are earlier ones, newest first."""
+    earlier, key = [each.status for each in before[:LOOKED_BACK]], filed.receipt.key
+    codes = [str(each.receipt.reason.code) for each in (filed, *before[:1])]
+    late = filed.lateness
+    found = occasions(filed.status, lateness=late, before=earlier, key=key, codes=codes)
+    return found | {rules.Occasion.STUCK} if _is_same(filed, before) else found
+
+
+def looked_back(filed: Filed) -> int:
+    """Return how many receipts before one say what it is an occasion for."""
+    return LOOKED_BACK * (1 if filed.policy.same is None else filed.policy.same)
+
+
+def _is_same(filed: Filed, before: Sequence[Filed]) -> bool:
+    """Tell whether as many results are equal as `:SAME:` says, and not one more."""
+    most, results = filed.policy.same, [_result(filed), *map(_result, before)]
+    ends = [each for each in results if each[0] in ENDS]
+    equal = sum(1 for _ in takewhile(lambda each: each == _result(filed), ends))
+    return filed.status in ENDS and equal == most
+
+
+def _result(filed: Filed) -> tuple[Status, str]:
+    return filed.status, str(filed.receipt.reason)
 
 
 def occasions(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from horae.core import ports, receipt as states
 from horae.core.actor import ENGINE, acting
-from horae.core.decide import LOOKED_BACK, behind_words, decide, follows, occasions
+from horae.core.decide import behind_words, decide, follows, looked_back, occasions_of
 from horae.core.entry import AfterRule, Entry, Occasion, Overlap, key_time
 from horae.core.gate import Capacity, Gate
 from horae.core.launch import Launch
@@ -96,6 +96,9 @@ class Engine:
         self._has_news = True  # whether that may be another by now
         self._lapse_at: datetime | None = None  # when the next approval runs out
         self._may_lapse = True  # whether that may be another by now
+        self._limit_at: datetime | None = None  # when the next limit of an account is over
+        self._has_limits = False  # whether an account was under a limit at the last look
+        self._may_free = True  # whether that may be otherwise by now
         self._has_unsettled = True
         self._settled_to: int | None = None  # how far following up has come, while it goes on
         self._asked_to = 0  # how far its alerts are filed
@@ -366,6 +369,7 @@ class Engine:
                 self._has_news = True
                 await self._decide_all(now)
             has_lapsed = self._lapse_at is not None and self._lapse_at <= now
+            await self._free_limited(now)
             if self._approvals is not None and (self._may_lapse or has_lapsed):
                 self._has_news |= has_lapsed
                 self._may_lapse = False  # first: what is held meanwhile may come too late
@@ -381,10 +385,22 @@ class Engine:
         if not self.is_blank:
             await self._look_ahead()
             gate_at = self.gate.next_at if self._is_admitting else None
-            others += [self._wake_at, gate_at, self._lapse_at]
+            others += [self._wake_at, gate_at, self._lapse_at, self._limit_at]
         at = min([now + self.longest_rest, *(each for each in others if each is not None)])
         # Whatever is due now was just done; what was not, is in the way of itself alone.
         return at if at > now else now + AGAIN
+
+    async def _free_limited(self, now: datetime) -> None:
+        """Let receipts go on whose account is no longer under a limit, or is to be tried again."""
+        if not self._may_free and (self._limit_at is None or self._limit_at > now):
+            return
+        self._may_free = False  # first: what ends meanwhile may come too late
+        if await self._ledger.free_limited(now=now, term=self._term):
+            await self._offer_waiting()
+        limits = await self._ledger.limits()
+        self._has_limits = bool(limits)
+        coming = (each.until_at for each in limits if each.until_at > now)
+        self._limit_at = min(coming, default=None)
 
     async def _look_ahead(self) -> None:
         """Ask when the next moment comes, unless nothing can have changed that."""
@@ -403,7 +419,7 @@ class Engine:
         epoch = now - self._clock.elapsed()
         by = timedelta(0) if self._epoch is None else epoch - self._epoch
         if abs(by) >= DRIFT:
-            self._has_news = True
+            self._has_news = self._may_free = True
             facts = {"by": by.total_seconds()}
             await self._ledger.note("clock_step", now=now, term=self._term, facts=facts)
         if by <= -DRIFT:
@@ -521,12 +537,9 @@ class Engine:
             self._followers = followers if census == self._census else None
         if not followers or states.followed_by(filed.receipt.key) is not None:
             return
-        ledger, key = self._ledger, filed.receipt.key
-        page = await ledger.receipts(entry=filed.entry, cursor=filed.number, limit=LOOKED_BACK)
-        before = [each.status for each in page.receipts]
-        codes = [str(each.receipt.reason.code) for each in (filed, *page.receipts[:1])]
-        late = filed.lateness
-        found = occasions(filed.status, lateness=late, before=before, key=key, codes=codes)
+        ledger, most = self._ledger, looked_back(filed)
+        page = await ledger.receipts(entry=filed.entry, cursor=filed.number, limit=most)
+        found = occasions_of(filed, page.receipts)
         reason, spending = filed.receipt.reason, self._spending
         near = await spending.nears(filed) if spending and _follows_budgets(followers) else None
         if near is not None:
@@ -608,6 +621,7 @@ class Engine:
     def _leave(self, number: int, then: Filed | ports.RunOver | None) -> None:
         self.gate.release(number)
         self._moved_at = self._clock.elapsed()
+        self._may_free |= self._has_limits or then is None or then.status is Status.HELD
         if isinstance(then, Filed) and then.status is Status.WAITING:
             self._offer((then,))
         if isinstance(then, ports.RunOver) and then.is_settled and not then.is_rescheduled:

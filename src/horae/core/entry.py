@@ -8,6 +8,7 @@ new property is a new field, and the code that obeys it.
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -39,6 +40,8 @@ _MOST_EXPRESSIONS: Final = 50
 HOST_FIX: Final = "write labels of a node, such as gpu, or its name"
 _SHOWN: Final = 60
 _TINY: Final = timedelta(microseconds=1)
+MOST_SAME: Final = 20
+_LOGIN: Final = re.compile(r"[\w.@+-]{1,64}")
 _LABEL: Final = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _RFC3339: Final = re.compile(r"[0-9-]{10}[Tt]")
 
@@ -112,6 +115,24 @@ def _number(text: str) -> int:
     return int(text)
 
 
+def _few(text: str) -> int:
+    if not 2 <= (number := _number(text)) <= MOST_SAME:
+        raise ValueError
+    return number
+
+
+def _login(text: str) -> str:
+    if not _LOGIN.fullmatch(text.strip()):
+        raise ValueError
+    return text.strip()
+
+
+def _command(text: str) -> str:
+    if not shlex.split(text) or "\0" in text:
+        raise ValueError
+    return text.strip()
+
+
 def labels(text: str) -> tuple[str, ...]:
     """Return the labels that a machine must have, each once; ValueError: some are none.
 
@@ -138,6 +159,7 @@ class PolicyProperty:
     option: str = ""  # in the file of a trigger or a task, in JSON and in the ledger
     default: object = None
     in_tasks: bool = False  # a recurring task may have it, as headlines and triggers may
+    in_agents: bool = False  # the definition of an agent may have it
     decides_times: bool = False  # what has another one fires at other times, or never
     unfit: str = ""  # why other schedulers cannot have an entry with it
     other_names: tuple[str, ...] = ()  # what other schedulers call it
@@ -225,6 +247,33 @@ class Policy(Struct, frozen=True, omit_defaults=True, gc=False):
         unfit="the entry has a budget (:BUDGET:)",
         other_names=("MAX_BUDGET", "MAX_BUDGET_USD", "MAX_COST", "COST_LIMIT"),
     )] = ()
+    account: Annotated[str, PolicyProperty(
+        "ACCOUNT", str, lambda text, _: _login(text), "account {}",
+        fix="write a name such as work",
+        help="The login whose usage limits the runs share, such as work.",
+        in_agents=True,
+    )] = ""
+    otherwise: Annotated[str, PolicyProperty(
+        "ELSE", str, lambda text, _: _command(text), "else {}",
+        fix="write a command such as codex exec, or the name of an agent",
+        help="The command that runs if the provider of the agent refuses: codex exec.",
+        in_agents=True,
+        other_names=("FALLBACK", "FALLBACK_MODEL", "BACKUP"),
+    )] = field(default="", name="else")
+    idle_timeout: Annotated[timedelta | None, PolicyProperty(
+        "IDLE-TIMEOUT", timedelta, lambda text, _: parse_duration(text),
+        "time limit {} without output",
+        fix="write a duration such as 10m",
+        help="End a run that prints nothing for this long, such as 10m.",
+        in_agents=True,
+        other_names=("IDLE", "INACTIVITY_TIMEOUT", "SILENCE"),
+    )] = None
+    same: Annotated[int | None, PolicyProperty(
+        "SAME", int, lambda text, _: _few(text), "stuck after {} equal results",
+        fix=f"write a number of results from 2 to {MOST_SAME}, such as 5",
+        help="Call the entry stuck after this many equal results.",
+        in_agents=True,
+    )] = None
     # fmt: on
 
     def clip(self, start: datetime, end: datetime) -> tuple[datetime, datetime]:

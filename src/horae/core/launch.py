@@ -277,8 +277,11 @@ class Launch:
             return await self.ledger.receipt(filed.number)
         except ports.HeldBackError as error:
             await self.ledger.give_back(run.number, reason=error.reason, **self._stamp())
-            await self.ledger.hold(run.receipt, reason=error.reason, **self._stamp())
-            return None  # it asks again at each start
+            account = error.account
+            await self.ledger.hold(
+                run.receipt, reason=error.reason, account=account, **self._stamp()
+            )
+            return None  # it asks again at each start, or when the limit of the account is over
         except RunError as error:
             return await self._write_end(run, Ended(Status.FAILED, error.reason))
         if log.isEnabledFor(logging.DEBUG):

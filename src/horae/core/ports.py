@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
     from pathlib import Path
 
+    from horae.core.account import AccountLimit
     from horae.core.agent import Agent
     from horae.core.entry_list import EntrySummary
     from horae.core.source import Revision, Scan
@@ -290,10 +291,31 @@ class Ledger(Protocol):
         """Record how runs ended, and what follows: a retry, or the end of the receipt.
 
         Run, receipt, the entry's last end, streaks, next moment and pause move together. A receipt
-        that its source has settled is so, unless an alert may follow it. None: the run was over.
+        that its source has settled is so, unless an alert may follow it. A run that a usage limit
+        ended is no attempt, and its receipt is held. None: the run was over.
         """
 
-    async def hold(self, receipt: int, *, reason: Reason, now: datetime, term: int) -> bool: ...
+    async def hold(
+        self, receipt: int, *, reason: Reason, now: datetime, term: int, account: str = ""
+    ) -> bool:
+        """Hold a receipt; that of an *account* until its usage limit is over."""
+
+    async def limits(self) -> list[AccountLimit]: ...
+
+    async def ask_account(
+        self, account: str, receipt: int, *, now: datetime, term: int
+    ) -> AccountLimit | None:
+        """Return the limit that keeps a receipt from using an account; None: it may use it.
+
+        When a limit is over, the first receipt that asks may, and others when it has ended well.
+        """
+
+    async def free_limited(self, *, now: datetime, term: int) -> list[int]:
+        """Let receipts wait again whose account has no limit, and one of each whose limit is over.
+
+        Return the receipts.
+        """
+
     async def release(self, receipt: int, *, reason: Reason, now: datetime, term: int) -> bool: ...
     async def settle(self, receipts: Iterable[int], *, now: datetime, term: int) -> int: ...
     async def unsettled(self, *, after: int = 0, limit: int = 1000) -> list[Filed]: ...
@@ -499,6 +521,14 @@ class RunError(HoraeError, code="run"):
         super().__init__(reason)
 
 
+class LimitedError(RunError):
+    """A part of a run that a usage limit ended; so it ends the whole run."""
+
+    def __init__(self, ended: Ended) -> None:
+        self.ended = ended
+        super().__init__(ended.reason)
+
+
 class LauncherLostError(HoraeError, code="launcher_lost", exit_code=Exit.TEMPORARY):
     def __init__(self, reason: str) -> None:
         self.reason = Reason(ReasonCode.LAUNCHER_LOST, reason)
@@ -506,8 +536,10 @@ class LauncherLostError(HoraeError, code="launcher_lost", exit_code=Exit.TEMPORA
 
 
 class HeldBackError(HoraeError, code="held_back"):
-    def __init__(self, reason: str) -> None:
-        self.reason = coded(reason, ReasonCode.NOT_READY)
+    """A run that cannot start now; *account* is the one whose usage limit is the cause."""
+
+    def __init__(self, reason: str, *, account: str = "") -> None:
+        self.reason, self.account = coded(reason, ReasonCode.NOT_READY), account
         super().__init__(reason)
 
 
@@ -566,6 +598,9 @@ class Ended(Struct, frozen=True):
     facts: Mapping[str, object] = field(default_factory=dict)
     memory: str | None = None  # what the entry's next run is to know, if that is new
     is_counted: bool = True  # whether it belongs to a streak
+    account: str = ""  # the program and login that the run used, if it is known to have limits
+    until: datetime | None = None  # when the limit that ended it is over, if that is known
+    has_other: bool = False  # whether its `else` is to be tried, if the provider is the cause
 
 
 class RunEnd(NamedTuple):
@@ -664,6 +699,9 @@ class AgentRunner(Protocol):
         not started. *facts* are more variables about the run.
         """
 
+    async def reserve(self, agent: Agent, job: Job) -> object:
+        """Raise HeldBackError if each account that a run may use is under a usage limit."""
+
     async def look_back(self, run: Run, agent: Agent | None = None) -> Ended | Unreleased | None:
         """Return how a run of an earlier engine ended; *agent* is whose secrets are masked."""
 
@@ -673,6 +711,9 @@ class AgentAnswers(Protocol):
         """Return which secret cannot be read that an agent of a plan needs, if so."""
 
     async def check(self, name: str) -> None: ...
+
+    async def reserve(self, plan: Plan, job: Job) -> None:
+        """Raise HeldBackError if an agent of a plan has no account without a usage limit."""
 
     async def ask(
         self,
@@ -684,8 +725,10 @@ class AgentAnswers(Protocol):
         timeout: timedelta,
         facts: Mapping[str, str],
         note: Callable[[Mapping[str, object]], object],
+        filed: Filed | None = None,
     ) -> bytes:
         """Return the answer of an agent, or raise RunError; cancelled, its run is ended.
 
-        *note* gets what is known of how it ended, such as tokens and cost.
+        *note* gets what is known of how it ended, such as tokens and cost; *filed* is the receipt
+        that the run belongs to, if there is one.
         """

@@ -6,6 +6,7 @@
     starting → waiting               nothing has run yet, so nothing is lost
     starting → failed                its run could not be made
     running → waiting                a bad end, and a retry is left; or it was never let go
+    running → held                   a usage limit ended its run, which counts as no attempt
 
 What is skipped, coalesced or missed, and what has ended, never changes again. The words of a
 reason may change with every version; a code never changes its meaning and is never used again.
@@ -41,6 +42,7 @@ class Status(StrEnum):
     SKIPPED = "skipped"  # it was not meant to run: overlap, pause, removal
     COALESCED = "coalesced"  # a later moment runs for it
     MISSED = "missed"  # nobody looked in time
+    LIMITED = "limited"  # only of a run: a usage limit ended it, and its receipt is held
 
 
 class ReasonCode(StrEnum):
@@ -85,6 +87,8 @@ class ReasonCode(StrEnum):
     AGENT_BUSY = "agent_busy"  # the agent is, or was, busy with another run
     NOT_READY = "not_ready"  # the run needs something that is missing, such as a program
     SECRET_UNREADABLE = "secret_unreadable"  # noqa: S105 - the run needs a secret that cannot be read
+    USAGE_LIMIT = "usage_limit"  # the account of the agent's program reached its usage limit
+    OVERLOADED = "overloaded"  # the provider of the agent's program is overloaded
     APPROVED = "approved"  # the run was approved
     REJECTED = "rejected"  # the run was rejected
     APPROVAL_EXPIRED = "approval_expired"  # the run was not approved in time
@@ -92,6 +96,7 @@ class ReasonCode(StrEnum):
     AGENT_AVAILABLE = "agent_available"  # the agent is available again
     ENGINE_RESTARTED = "engine_restarted"  # a held run is tried again, or a run could not go on
     READY = "ready"  # the cause of the hold is resolved
+    LIMIT_ENDED = "limit_ended"  # the usage limit has ended, or is tried
 
     # Starting, and given back before anything has run.
     STARTING = "starting"  # the run is being started
@@ -108,6 +113,7 @@ class ReasonCode(StrEnum):
     NO_WORK = "no_work"  # the run found nothing to do
     EXIT_CODE = "exit_code"  # the exit code was not 0
     SIGNAL = "signal"  # a signal ended the process
+    PROVIDER_ERROR = "provider_error"  # the provider of the agent's program reported an error
     REPORTED = "reported"  # the run itself reported a failure
     STEP_FAILED = "step_failed"  # a step of the workflow failed
     CANNOT_START = "cannot_start"  # the run could not be made or started
@@ -116,6 +122,7 @@ class ReasonCode(StrEnum):
     RECORD_UNWRITABLE = "record_unwritable"  # the record of the run cannot be written
     DEADLOCK = "deadlock"  # the run needs what cannot become free before it ends
     TIME_LIMIT = "time_limit"  # the run exceeded its time limit
+    IDLE_LIMIT = "idle_limit"  # the run printed nothing for too long
     MEMORY_LIMIT = "memory_limit"  # the run exceeded its memory limit, or memory ran out
     CANCELLED = "cancelled"  # the run was cancelled
     ENGINE_STOPPED = "engine_stopped"  # the engine or the node was stopped during the run
@@ -148,6 +155,8 @@ class ReasonCode(StrEnum):
 
 # What the engine tries again at its next start, or when the cause is resolved.
 HELD_BACK: Final = frozenset({ReasonCode.NOT_READY, ReasonCode.SECRET_UNREADABLE})
+# What holds all receipts of an account, until it is tried again.
+LIMITS: Final = frozenset({ReasonCode.USAGE_LIMIT, ReasonCode.OVERLOADED})
 
 
 class Reason(str):
@@ -225,7 +234,8 @@ class Filed(Struct, frozen=True, gc=False):
 BAD: Final = frozenset({Status.FAILED, Status.KILLED, Status.INTERRUPTED})
 ENDS: Final = BAD | {Status.DONE, Status.NO_WORK}
 FINAL: Final = ENDS | {Status.SKIPPED, Status.COALESCED, Status.MISSED}
-OPEN: Final = frozenset(Status) - FINAL
+RECEIPT_STATUSES: Final = tuple(each for each in Status if each is not Status.LIMITED)
+OPEN: Final = frozenset(RECEIPT_STATUSES) - FINAL
 
 RETRY_CAP: Final = timedelta(hours=1)  # doubling stops here; a longer first wait stays as it is
 
@@ -240,7 +250,7 @@ _NEXT: Final[dict[Status, frozenset[Status]]] = {
     Status.WAITING: frozenset({Status.HELD, Status.STARTING, Status.SKIPPED}),
     Status.HELD: frozenset({Status.WAITING, Status.SKIPPED}),
     Status.STARTING: frozenset({Status.WAITING, Status.RUNNING, Status.FAILED}),
-    Status.RUNNING: ENDS,
+    Status.RUNNING: ENDS | {Status.HELD},
 }
 
 SHOWN: Final = 200  # characters of a reason, and of a line of output
@@ -315,6 +325,7 @@ class EndCause(StrEnum):
     EXIT = "exit"  # its command did
     START = "start"  # its command could not be started
     TIMEOUT = "timeout"  # its wall clock
+    IDLE = "idle"  # it put out nothing for too long
     CANCEL = "cancel"  # somebody asked for it
     ENGINE = "engine"  # the engine died
     LEASE = "lease"  # the engine's time was over
@@ -353,6 +364,10 @@ def verdict(finish: RunFinish) -> Verdict:
             return Verdict(Status.FAILED, Reason(ReasonCode.CANNOT_START, words))
         case EndCause.TIMEOUT:
             return Verdict(Status.KILLED, timed_out(finish.limit or timedelta(), finish.last))
+        case EndCause.IDLE:
+            words = f"printed nothing for {format_duration(finish.limit or timedelta())}"
+            words = with_output(words, finish.last)
+            return Verdict(Status.KILLED, Reason(ReasonCode.IDLE_LIMIT, words))
         case EndCause.CANCEL:
             words = shown(finish.said) or "cancelled"
             return Verdict(Status.KILLED, Reason(ReasonCode.CANCELLED, words))

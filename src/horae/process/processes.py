@@ -95,6 +95,7 @@ class Spec:
     most: int = 0  # more than this ends the run
     is_reported: bool = True  # whether an engine after this one may ask for its end
     timeout: timedelta | None = None
+    idle: timedelta | None = None  # without output, after which it is ended
     ends_at: float | None = None  # of the boot clock: when it is over, too
     grace: timedelta = GRACE
     secrets: tuple[bytes, ...] = ()
@@ -276,6 +277,7 @@ class Processes:
                 "follows": follows,
                 "ends_at": spec.ends_at,
                 "timeout": None if spec.timeout is None else spec.timeout.total_seconds(),
+                "idle": None if spec.idle is None else spec.idle.total_seconds(),
                 "grace": spec.grace.total_seconds(),
                 "spellings": spellings_of(frozenset(spec.secrets)),
                 "address_space": spec.address_space,

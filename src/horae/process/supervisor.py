@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         follows: bool
         ends_at: float | None
         timeout: float | None
+        idle: float | None  # seconds without output that end it
         grace: float
         spellings: tuple[bytes, ...]
         kept: tuple[int, int]  # bytes of the beginning of the output, and of its end
@@ -237,7 +238,7 @@ class Supervisor:
         self._why = ""  # what ends the run, if not the command itself
         self._said = ""
         self._kill_at: float | None = None
-        self._began_at = now()
+        self._began_at = self._heard_at = now()
         self._has_exited = False
         self._status: int | None = None
         self._used: resource.struct_rusage | None = None
@@ -296,7 +297,7 @@ class Supervisor:
         return self._is_released and not self._why
 
     def begin(self) -> bool:
-        self._began_at = now()
+        self._began_at = self._heard_at = now()
         limit, ends_at = self._facts["timeout"], self._facts["ends_at"]
         if ends_at is not None:
             left = max(0.0, ends_at - self._began_at)
@@ -330,10 +331,12 @@ class Supervisor:
     # While it runs: one poll over everything.
 
     def watch(self) -> None:
-        limit = self._facts["timeout"]
+        limit, idle = self._facts["timeout"], self._facts["idle"]
         while not self._has_exited:
             if limit is not None and not self._why and now() >= self._began_at + limit:
                 self._ask_to_end("timeout", "")
+            if idle is not None and not self._why and now() >= self._heard_at + idle:
+                self._ask_to_end("idle", "")
             if self._kill_at is not None and now() >= self._kill_at:
                 return
             self._turn()
@@ -349,11 +352,13 @@ class Supervisor:
             self._end_at_once("lease")
 
     def _patience(self) -> int:
-        limit = self._facts["timeout"] if self._pid and not self._why else None
+        is_going = self._pid and not self._why
+        limit, idle = (self._facts[each] if is_going else None for each in ("timeout", "idle"))
         ends = [
             self._line.alive_until,
             self._kill_at,
             None if limit is None else self._began_at + limit,
+            None if idle is None else self._heard_at + idle,
         ]
         wait = min([LONGEST_POLL, *(each - now() for each in ends if each is not None)])
         return max(0, int(wait * 1000) + 1)
@@ -372,6 +377,7 @@ class Supervisor:
         elif descriptor == self._deaths.reading:
             self._bury()
         else:
+            self._heard_at = now()
             stream = next(each for each in self._streams if each.reading == descriptor)
             if not stream.drain(self._log):
                 self._poll.unregister(descriptor)
@@ -505,7 +511,7 @@ class Supervisor:
             "said": quoted(self._said),
             "first": quoted(_text(stdout.first)),
             "last": quoted(_text(last)),
-            "limit": _number(facts["timeout"]),
+            "limit": _number(facts["idle" if self._why == "idle" else "timeout"]),
         }
         if status is not None:
             is_exit = os.WIFEXITED(status)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from horae.core import account
 from horae.core.actor import ENGINE, by_words
 from horae.core.budget import LONGEST
 from horae.core.decide import Decision, begin, close
@@ -70,6 +71,7 @@ def wake(tx: Transaction, *, now: datetime) -> list[int]:
 def set_back(tx: Transaction, *, now: datetime) -> int:
     """Let the entries go on from now that go by a clock which ran ahead; return how many."""
     tx.change("purse.set_back", now=now, most=now + LONGEST)
+    tx.change("account.set_back", now=now, most=now + account.LONGEST)
     rows = tx.rows("entry.ahead", now=now)
     if not rows:
         return 0

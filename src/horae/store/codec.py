@@ -16,6 +16,7 @@ from msgspec import MsgspecError, Struct, to_builtins
 from msgspec.json import Decoder, Encoder
 from msgspec.structs import replace
 
+from horae.core.account import AccountLimit
 from horae.core.decide import counts_from_end
 from horae.core.entry import (
     DEFAULT,
@@ -43,7 +44,7 @@ from horae.core.ports import (
     moment,
 )
 from horae.core.project import next_time, unpaused
-from horae.core.receipt import Filed, Reason, Receipt, Status
+from horae.core.receipt import LIMITS, Filed, Reason, Receipt, Status
 from horae.timing.cron import Cron
 
 if TYPE_CHECKING:
@@ -304,20 +305,28 @@ def filed_of(row: LedgerRow) -> Filed:
 
 @_read("run")
 def run_of(row: LedgerRow) -> Run:
-    outcome = row["outcome"]
+    outcome, code, pid = row["outcome"], row["reason_code"], row["pid"]
+    if outcome is None and pid is not None and code in LIMITS:
+        outcome = Status.LIMITED  # written as a run that was given back: it counts as no attempt
     return Run(
         row["number"],
         row["receipt"],
         row["attempt"],
         moment(int(row["started_at"])),
-        process=None if row["pid"] is None else Process(row["pid"], row["pid_started"]),
+        process=None if pid is None else Process(pid, row["pid_started"]),
         ended_at=moment(row["ended_at"]),
         outcome=None if outcome is None else Status(outcome),
         exit_code=row["exit_code"],
-        reason=Reason(row["reason_code"], row["reason"]),
+        reason=Reason(code, row["reason"]),
         facts=json.loads(row["facts"]),
         member=row["member"] or "",
     )
+
+
+def limit_of(row: LedgerRow) -> AccountLimit:
+    since_at, until_at = moment(int(row["since_at"])), moment(int(row["until_at"]))
+    what = row["name"], row["reason_code"]
+    return AccountLimit(*what, since_at, until_at, row["tries"], row["probe"])
 
 
 @_read("event")

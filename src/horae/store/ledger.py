@@ -28,9 +28,10 @@ from typing import (
 
 from msgspec.structs import replace
 
+from horae.core.account import AccountLimit, met
 from horae.core.actor import ENGINE, current_actor
 from horae.core.budget import Usage, usage_of
-from horae.core.decide import LOOKED_BACK, counts_from_end, occasions
+from horae.core.decide import counts_from_end, looked_back, occasions_of
 from horae.core.entry import AfterRule, CadenceRule, CronRule, Entry, Occasion, key_time
 from horae.core.ports import (
     ANYBODY,
@@ -57,7 +58,9 @@ from horae.core.receipt import (
     ENDS,
     FINAL,
     OPEN,
+    RECEIPT_STATUSES,
     Filed,
+    NextStatus,
     Reason,
     ReasonCode,
     Receipt,
@@ -432,9 +435,60 @@ class Transaction:
         facts = _moved_facts(reason, status, self.node)
         self.change("several.moved", numbers=numbers, now=at, facts=facts, actor=self.actor)
 
-    def hold(self, number: int, *, reason: Reason, now: datetime) -> bool:
+    def hold(self, number: int, *, reason: Reason, now: datetime, account: str = "") -> bool:
         stands = self.standing(number)
-        return stands is not None and self.move(stands, Status.HELD, reason=reason, now=now)
+        if stands is None or stands.status is Status.RUNNING:
+            return False
+        return self.move(stands, Status.HELD, reason=reason, now=now, account=account)
+
+    def limits(self) -> list[AccountLimit]:
+        return self.every(codec.limit_of, "account.all")
+
+    def ask_account(self, account: str, receipt: int, *, now: datetime) -> AccountLimit | None:
+        known = self.one(codec.limit_of, "account.one", name=plain(account))
+        if known is None or known.probe == receipt:
+            return None
+        if known.until_at > now or known.probe is not None:
+            return known
+        self.change("account.probe", name=known.account, receipt=receipt)
+        return None
+
+    def free_limited(self, *, now: datetime) -> list[int]:
+        freed, tried = [], set()
+        for number, account, is_limited in self.rows("account.held", now=now):
+            if account in tried:
+                continue
+            words = f"the usage limit of {account} is over"
+            if is_limited:
+                words = f"tried first, as the limit of {account} should be over"
+                tried.add(account)
+            reason = Reason(ReasonCode.LIMIT_ENDED, words)
+            if self.release(number, reason=reason, now=now):
+                freed.append(int(number))
+                if is_limited:
+                    self.change("account.probe", name=account, receipt=number)
+        return freed
+
+    def _heed(self, receipt: int, ended: Ended, now: datetime) -> AccountLimit | None:
+        """Write down what the end of a run says of its account; return the limit that it met."""
+        name = plain(ended.account)
+        known = self.one(codec.limit_of, "account.one", name=name)
+        if ended.outcome is not Status.LIMITED:
+            # What began before the limit was met says nothing about its end.
+            if known is not None and known.probe == receipt and ended.outcome not in BAD:
+                self.change("account.open", name=name)
+            return None
+        code = str(ended.reason.code)
+        limit = met(known, name, code=code, until=ended.until, receipt=receipt, now=now)
+        self.change(
+            "account.keep",
+            name=name,
+            reason_code=code,
+            since_at=limit.since_at,
+            until_at=limit.until_at,
+            tries=limit.tries,
+        )
+        return limit
 
     def finish(self, filed: Filed, status: Status, *, reason: Reason, now: datetime) -> bool:
         """End a receipt that has not run, or whose run is no fault of its entry."""
@@ -480,7 +534,7 @@ class Transaction:
             entry=entry,
             since=since or _LEAST,
             until=until or _MOST,
-            statuses=" ".join(statuses or Status),
+            statuses=" ".join(statuses or RECEIPT_STATUSES),
             cursor=_MOST if cursor is None else cursor,
             limit=limit + 1,
         )
@@ -563,12 +617,14 @@ class Transaction:
         batch: dict[int, tuple[RunEnd, sqlite3.Row]] = {}  # by entry
         for end in ends:
             row = found.pop(end.run, None)
-            if row is None or end.ended.outcome not in ENDS:
+            outcome = end.ended.outcome
+            is_limited = outcome is Status.LIMITED and end.ended.account != ""
+            if row is None or not (is_limited or outcome in ENDS):
                 continue
             if row[1] in batch:  # what follows from an end decides what does from the next
                 over |= self._end_all(batch.values(), now, has_alerts=has_alerts)
                 batch = {}
-            if may_become(Status(row[2]), end.ended.outcome):
+            if may_become(Status(row[2]), Status.HELD if is_limited else outcome):
                 batch[row[1]] = end, row
         over |= self._end_all(batch.values(), now, has_alerts=has_alerts)
         return [over.pop(end.run, None) for end in ends]
@@ -581,16 +637,16 @@ class Transaction:
         spenders: list[tuple[int, int, datetime]] = []
         after: dict[int, tuple[int, Status, bool]] = {}
         for end, row in ends:
-            was, ended, reason = _state(row), end.ended, end.ended.reason
-            # One that could not even be made was an attempt too, or it would be tried for ever.
-            attempts = was.attempts + (was.status is Status.STARTING)
-            retry = None if end.is_last else codec.read_policy(row[6]).retry
-            status, start_at = after_end(ended.outcome, attempts=attempts, retry=retry, now=now)
-            is_settled = end.is_settled and start_at is None and not has_alerts
-            more: dict[str, Any] = {"start_at": start_at, "is_settled": is_settled}
+            was = _state(row)
+            ended, (status, start_at), attempts, account = self._after(end, was, row[6], now)
+            reason, is_settled = ended.reason, end.is_settled and status in FINAL and not has_alerts
+            more: dict[str, Any] = {
+                "start_at": start_at, "is_settled": is_settled, "account": account,
+            }  # fmt: skip
             moves.append(_moving(was, status, reason, at, attempts=attempts, **more))
             events.append(self._moved(was, status, reason, at))
-            runs.append(_closing(end.run, ended.outcome, reason, at, ended))
+            final = None if ended.outcome is Status.LIMITED else ended.outcome
+            runs.append(_closing(end.run, final, reason, at, ended))
             if runs[-1]["cost"] is not None or runs[-1]["tokens"] is not None:
                 spenders.append((end.run, was.entry, moment(int(row[7]))))
             if status in ENDS:
@@ -617,6 +673,29 @@ class Transaction:
             run: RunOver(status, is_settled, entry in moved)
             for run, (entry, status, is_settled) in after.items()
         }
+
+    def _after(
+        self, end: RunEnd, was: ReceiptState, policy: str, now: datetime
+    ) -> tuple[Ended, NextStatus, int, str]:
+        """Return how a run ended, and what becomes of its receipt.
+
+        With it come the attempts of the receipt, and the account whose limit holds it.
+        """
+        ended = end.ended
+        limit = self._heed(was.number, ended, now) if ended.account else None
+        # One that could not even be made was an attempt too, or it would be tried for ever.
+        attempts = was.attempts + (was.status is Status.STARTING)
+        is_refused = limit is not None or ended.reason.code == ReasonCode.PROVIDER_ERROR
+        if is_refused and ended.has_other and not end.is_last:
+            return ended, NextStatus(Status.WAITING, now), attempts - 1, ""
+        if limit is not None and not limit.is_too_long(now):
+            ended = replace(ended, reason=limit.reason())
+            return ended, NextStatus(Status.HELD), attempts - 1, limit.account
+        retry = None if end.is_last else codec.read_policy(policy).retry
+        if limit is not None:
+            ended, retry = replace(ended, outcome=Status.FAILED, reason=limit.failure(now)), None
+        then = after_end(ended.outcome, attempts=attempts, retry=retry, now=now)
+        return ended, then, attempts, ""
 
     def close_run(
         self, number: int, *, outcome: Status | None, reason: Reason, now: datetime
@@ -695,12 +774,8 @@ class Transaction:
         entry = self.entry(alert.entry)
         rule = entry.item.rule if entry is not None and isinstance(entry.item, Entry) else None
         wanted = rule.occasions if isinstance(rule, AfterRule) else ()
-        page = self.receipts(entry=filed.entry, cursor=number, limit=LOOKED_BACK)
-        before = [each.status for each in page.receipts]
-        key, late = filed.receipt.key, filed.lateness
-        codes = [str(each.receipt.reason.code) for each in (filed, *page.receipts[:1])]
-        found = occasions(filed.status, lateness=late, before=before, key=key, codes=codes)
-        found = found or frozenset({Occasion.BUDGET})  # it was nearly spent
+        page = self.receipts(entry=filed.entry, cursor=number, limit=looked_back(filed))
+        found = occasions_of(filed, page.receipts) or frozenset({Occasion.BUDGET})  # nearly spent
         event = tuple(each for each in wanted if each in found)
         return Followed(filed, event, next(reversed(self.runs_of(filed.number)), None))
 
@@ -885,6 +960,7 @@ def _moving(
     attempts: int | None = None,
     died: bool = False,
     is_settled: bool = False,
+    account: str = "",
 ) -> dict[str, Any]:
     return {
         "number": stands.number,
@@ -898,6 +974,7 @@ def _moving(
         "ended_at": at if status in ENDS else None,
         "settled_at": at if is_settled else None,
         "has_machine": int(status not in _FREE),
+        "account": account or None,
     }
 
 
@@ -1316,6 +1393,9 @@ class SqlLedger(ABC):
     running_many = _writing(Transaction.running_many)
     end_many = _writing(Transaction.end_many)
     hold = _writing(Transaction.hold)
+    limits = _reading(Transaction.limits)
+    ask_account = _writing(Transaction.ask_account)
+    free_limited = _writing(Transaction.free_limited)
     release = _writing(Transaction.release)
     settle = _writing(Transaction.settle)
     pause = _writing(arming.pause)

@@ -48,6 +48,7 @@ _TABLES: Final = {
     "trigger": "rowid",  # which is kept
     "token": "name",
     "session": "digest",
+    "account": "name",
 }
 _SEQUENCES: Final = {
     "run": "run_number_seq",

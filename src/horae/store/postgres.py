@@ -447,9 +447,11 @@ def _keep_log(tx: Transaction, run: int, body: bytes) -> None:
 # What is written beside the same of other nodes: it locks the rows that it moves.
 _NARROW: Final[frozenset[Callable[..., object]]] = frozenset({
     Transaction.decide, _decide, _start, Transaction.running_many, Transaction.end_many,
-    Transaction.give_back, Transaction.settle, Transaction.tell, _enqueue, _keep_log,
+    Transaction.give_back, Transaction.settle, Transaction.tell, Transaction.ask_account, _enqueue,
+    _keep_log,
 })  # fmt: skip
 # What no other node waits for.
 _QUIET: Final[frozenset[Callable[..., object]]] = frozenset({
-    Transaction.decide, _decide, _start, Transaction.settle, _enqueue, _keep_log,
+    Transaction.decide, _decide, _start, Transaction.settle, Transaction.ask_account, _enqueue,
+    _keep_log,
 })  # fmt: skip

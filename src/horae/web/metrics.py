@@ -12,7 +12,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from horae.core.receipt import ENDS, Status, is_planned
+from horae.core.receipt import ENDS, RECEIPT_STATUSES, Status, is_planned
 from horae.core.scope import Scope
 from horae.web.answer import HEADERS, harmless
 from horae.web.front import Front
@@ -84,7 +84,7 @@ class Counts:
             return await asyncio.to_thread(generate_latest, self.registry)
 
     async def _count_receipt(self, number: int, word: str) -> None:
-        status = Status(word) if word in set(Status) else None
+        status = Status(word) if word in RECEIPT_STATUSES else None
         if status is None or (status not in ENDS and status not in _WITHOUT_RUN):
             return
         account, of = await self._front.service.receipt(number), self._of

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from horae.core.receipt import Status
 from horae.core.tool_policy import OPEN, ToolPolicy, parse_policy
 from horae.process.processes import Processes, can_kill_trees
 from horae.process.run_settings import RunSettings
+from horae.sources.agents import programs
 from horae.sources.agents.programs import (
     ROWS,
     Answers,
@@ -27,7 +28,6 @@ from horae.sources.agents.programs import (
     call,
     can_keep,
     program_of,
-    read_answer,
 )
 from horae.sources.agents.runner import AgentHost, Part, Registry
 from provider import Provider, Reply, fails, says, uses
@@ -37,8 +37,13 @@ from store.ledger_suite import story
 if TYPE_CHECKING:
     from horae.core.ports import Ended
 
+NOW = datetime(2026, 11, 18, 22, tzinfo=UTC)
 DATA = Path(__file__).parents[2] / "data" / "programs"
 WORK, PROMPT = Path("/srv/garden"), Path("/runs/1/prompt.txt")
+
+
+def read_answer(printed: str, answers: Answers, code: int = 0) -> Result:
+    return programs.read_answer(printed, answers, now=NOW, code=code)
 
 
 def called(*command: str, model: str | None = None, policy: ToolPolicy = OPEN) -> Called:

@@ -156,7 +156,7 @@ async def _follow(
     held: runner.AgentRun, ending: asyncio.Future[Ended], log: Path, screen: RunScreen
 ) -> None:
     """Show what a run puts out as it comes; into a pipe, of an event stream the answer alone."""
-    has_events = held.called.answers in {Answers.CLAUDE, Answers.CODEX, Answers.GEMINI}
+    has_events = held.how.answers in {Answers.CLAUDE, Answers.CODEX, Answers.GEMINI}
     if has_events and not sys.stdout.isatty():
         ended = await ending
         screen.show(f"{ended.facts.get('text', '')}\n".encode())

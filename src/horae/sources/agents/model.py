@@ -15,13 +15,15 @@ import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.core import tool_policy
+from horae.core.clock import SystemClock
 from horae.core.private import private_file
 from horae.core.receipt import shown
 from horae.errors import Exit, HoraeError
 from horae.process.masking import spellings_of
+from horae.sources.agents.limits import retry_after
 from horae.sources.agents.tools import Toolbox
 
 if TYPE_CHECKING:
@@ -74,6 +76,8 @@ class Report:
     tokens_in: int = 0
     tokens_out: int = 0
     cost: float | None = None
+    status: int | None = None  # with which the provider refused to answer
+    resets_at: float | None = None  # when it answers again, in seconds since 1970
     log: tuple[dict[str, object], ...] = ()
 
 
@@ -104,13 +108,13 @@ async def work(
         say=say,
     )
     usage = RunUsage()
-    text, error = "", ""
+    text, error, refused = "", "", _Refused()
     try:
         text = await _answer(order, box, policy, usage, key=environ.get(order.key, ""))
     except asyncio.CancelledError:
         error = "the run was terminated"
     except Exception as failure:  # a library's errors are many, and each is an end of the run
-        error = _words(failure, order)
+        error, refused = _words(failure, order), _refused(failure)
     finally:
         box.close()
     return Report(
@@ -121,6 +125,8 @@ async def work(
         tokens_in=usage.input_tokens,
         tokens_out=usage.output_tokens,
         cost=_cost(order, usage),
+        status=refused.status,
+        resets_at=refused.resets_at,
         log=tuple(box.log),
     )
 
@@ -191,6 +197,24 @@ def _cost(order: ModelOrder, usage: RunUsage) -> float | None:
     except (LookupError, ValueError):
         return None
     return float(round(Decimal(price), 6))
+
+
+class _Refused(NamedTuple):
+    status: int | None = None
+    resets_at: float | None = None
+
+
+def _refused(failure: Exception) -> _Refused:
+    from openai import APIConnectionError, APIStatusError
+    from pydantic_ai.exceptions import ModelHTTPError
+
+    cause = failure.__cause__
+    if isinstance(cause, APIConnectionError):
+        return _Refused(502)  # as a gateway says that cannot reach it
+    if not isinstance(failure, ModelHTTPError) or not isinstance(cause, APIStatusError):
+        return _Refused()
+    over = retry_after(cause.response.headers, now=SystemClock().now())
+    return _Refused(failure.status_code, None if over is None else over.timestamp())
 
 
 def _words(failure: Exception, order: ModelOrder) -> str:

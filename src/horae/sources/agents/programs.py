@@ -11,16 +11,20 @@ import math
 import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.core.ports import read_json
 from horae.core.tool_policy import BASH, GIT, GREP, READ, Mode, Pattern, ToolPolicy
+from horae.sources.agents.limits import Fault, at_epoch, fault_in, reset_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from datetime import datetime
     from pathlib import Path
 
 PROMPT_FILE: Final = "{prompt_file}"  # in a command, where the file with the prompt is
+_LAST: Final = 4000  # characters of an output that may say of a limit
 _CANDIDATES: Final = 64  # places where an answer may begin, looked at from the end
 _MOST: Final = 10**12  # of anything that is counted
 _MODEL: Final = re.compile(r"[A-Za-z0-9@][\w.:/@+-]{0,199}", re.ASCII)
@@ -61,6 +65,7 @@ class Program:
     short: tuple[tuple[str, str], ...] = (("--model", "-m"),)  # other spellings of options
     # Options by which a command decides about tools itself, so that a policy is only told.
     decides: frozenset[str] = frozenset()
+    logins: tuple[str, ...] = ()  # variables that say who is logged in
 
 
 STREAMS: Final = frozenset({Answers.CLAUDE})  # say what they use while they go on
@@ -90,18 +95,22 @@ _PROGRAMS: Final = (
             budget="--max-budget-usd",
             answers=Answers.CLAUDE, reach=Reach.PATTERNS,
             short=(("-p", "--print"), ("--allowedTools", "--allowed-tools")),
-            decides=_CLAUDE_DECIDES),
+            decides=_CLAUDE_DECIDES,
+            logins=("CLAUDE_CONFIG_DIR", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN",
+                    "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN")),
     Program("codex", "Codex CLI 0.169.0", always=("exec", "--json", "--skip-git-repo-check"),
             model="--model", directory="--cd", last=("-",), answers=Answers.CODEX,
             reach=Reach.READING,
             reading=("--sandbox=read-only", '--config=web_search="disabled"'),
-            short=(("--model", "-m"), ("--cd", "-C"), ("exec", "e")), decides=_CODEX_DECIDES),
+            short=(("--model", "-m"), ("--cd", "-C"), ("exec", "e")), decides=_CODEX_DECIDES,
+            logins=("CODEX_HOME", "CODEX_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL")),
     # It does not begin in a directory that nobody has trusted by hand. Settings in its directory
     # count, and a search of the web is left to it, so it keeps no policy.
     Program("gemini", "Gemini CLI 0.61.0", always=("--output-format=stream-json", "--skip-trust"),
             model="--model", answers=Answers.GEMINI, reading=("--approval-mode=plan",),
             short=(("--model", "-m"), ("--output-format", "-o")),
-            decides=frozenset({"--approval-mode", "--yolo", "-y"})),
+            decides=frozenset({"--approval-mode", "--yolo", "-y"}),
+            logins=("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_CLOUD_PROJECT")),
     # Without --no-git it makes a repository where there is none.
     Program("aider", "aider 0.86.2", always=_AIDER_OPTIONS, model="--model",
             prompt_option="--message-file", answers=Answers.AIDER, outside=("--no-git",),
@@ -127,6 +136,8 @@ class Result:
     model: str = ""
     session: str = ""  # by which the program can go on
     is_estimate: bool = False  # whether the cost is reckoned from the tokens
+    fault: Fault | None = None  # of the provider, if that is why it failed
+    resets_at: datetime | None = None  # when a limit is over, if that is known
 
     def facts(self) -> dict[str, object]:
         counts = [each for each in (self.tokens_in, self.tokens_out) if each is not None]
@@ -222,10 +233,42 @@ def call(
     return Called(whole, answers, wants_file)
 
 
-def read_answer(printed: str, answers: Answers) -> Result:
+def account_of(command: tuple[str, ...], given: Mapping[str, str], login: str = "") -> str:
+    """Return the account of a command: its program, and the login that it is *given*.
+
+    What a program says of limits is only known of some programs, and of those with a *login*.
+
+    >>> account_of(("my-agent",), {}), account_of(("my-agent",), {}, "work")
+    ('', 'my-agent (work)')
+    >>> account_of(("/usr/bin/claude", "-p"), {}), account_of(("codex",), {}, "work")
+    ('claude', 'codex (work)')
+    >>> account_of(("claude",), {"CLAUDE_CONFIG_DIR": "/home/ada/work"})
+    'claude (CLAUDE_CONFIG_DIR 501097)'
+    """
+    name = command[0].rpartition("/")[2] if command else ""
+    row = ROWS.get(name, UNKNOWN)
+    # A key is a secret, so that only a part of its digest is told.
+    known = [f"{each} {_digest(given[each])}" for each in row.logins if given.get(each)]
+    login = login or ", ".join(known)
+    return f"{name} ({login})" if login else row.name
+
+
+def read_answer(printed: str, answers: Answers, *, now: datetime, code: int | None = 0) -> Result:
+    """Return what a program that ended at a time, with an exit code, has answered."""
     reader = _READERS.get(answers)
     found = None if reader is None else reader(printed)
-    return Result(printed.strip()) if found is None else found
+    if found is None and code != 0 and fault_in(printed[-_LAST:]) is not None:
+        # It failed before it could answer, and all that it said is in words.
+        found = Result(error=_last_line(printed), is_read=True)
+    if found is None:
+        return Result(printed.strip())
+    if not found.error:
+        return replace(found, fault=None, resets_at=None)
+    fault = found.fault or fault_in(found.error)
+    resets_at = None if fault is not Fault.LIMIT else found.resets_at
+    if fault is Fault.LIMIT and resets_at is None:
+        resets_at = reset_in(printed[-_LAST:], now=now)
+    return replace(found, fault=fault, resets_at=resets_at)
 
 
 def _has(command: tuple[str, ...], option: str, row: Program) -> bool:
@@ -281,6 +324,7 @@ def _claude(printed: str) -> Result | None:
     said = _last_object(printed, lambda each: each.get("type") == "result")
     if said is None:
         return None
+    limit = _rejected(printed)
     # The tokens of `usage` are those of the conversation; what was asked on the side is in the
     # cost, and in `modelUsage` alone.
     models = [_table(each) for each in _table(said.get("modelUsage")).values()]
@@ -302,6 +346,8 @@ def _claude(printed: str) -> Result | None:
         steps=_count(said.get("num_turns")),
         model=_only(_table(said.get("modelUsage"))),
         session=_session(said.get("session_id")),
+        fault=Fault.LIMIT if limit else fault_in("", status=_count(said.get("api_error_status"))),
+        resets_at=at_epoch(limit.get("resetsAt")),
     )
 
 
@@ -368,6 +414,13 @@ def price(model: str, counts: TokenCounts) -> float | None:
         return _cost(float(calc_price(usage, model).total_price))
     except (LookupError, ValueError):
         return None
+
+
+def _rejected(printed: str) -> Mapping[str, object]:
+    """Return the last limit that Claude Code was rejected by; others are only told of."""
+    events = _events(printed)
+    told = [_table(e.get("rate_limit_info")) for e in events if e.get("type") == "rate_limit_event"]
+    return next((each for each in reversed(told) if each.get("status") == "rejected"), {})
 
 
 def _codex(printed: str) -> Result | None:
@@ -492,7 +545,11 @@ def _model(printed: str) -> Result | None:
     said = read_json(printed, dict) or {}
     known: dict[str, Any] = {name: _text(said.get(name)) for name in ("text", "error", "model")}
     known |= {name: _count(said.get(name)) for name in ("tokens_in", "tokens_out", "steps")}
-    return Result(**known, cost=_cost(said.get("cost")), is_read=True) if said else None
+    resets_at = at_epoch(said.get("resets_at"))
+    status = _count(said.get("status"))
+    fault = None if status is None else fault_in("", status=status)
+    known |= {"cost": _cost(said.get("cost")), "fault": fault, "resets_at": resets_at}
+    return Result(**known, is_read=True) if said else None
 
 
 _READERS: Final[Mapping[Answers, Callable[[str], Result | None]]] = {
@@ -527,6 +584,16 @@ def _events(printed: str) -> Iterator[Mapping[str, object]]:
     """Yield the events of a stream: a JSON object a line, among other lines."""
     lines = (line for line in printed.splitlines() if line.startswith('{"'))
     yield from (read_json(line, dict) or {} for line in lines)
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:6]
+
+
+def _last_line(printed: str) -> str:
+    lines = [line for line in map(str.strip, printed.splitlines()) if line]
+    wrong = [line for line in lines if fault_in(line) is not None]
+    return (wrong or lines)[-1]
 
 
 def _session(value: object) -> str:

@@ -7,14 +7,18 @@ import json
 import logging
 import os
 import re
+import shlex
 import sys
 from contextlib import suppress
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import urlsplit
 
-from msgspec import structs
+from msgspec import MsgspecError, Struct, structs
+from msgspec.json import decode, encode
 
 from horae.core.agent import Agent, AgentNotFoundError, RunnerKind
 from horae.core.budget import DOLLAR, LEFT, LEFT_TOKENS, Usage, left_facts
@@ -24,14 +28,25 @@ from horae.core.headline import agent_blocks
 from horae.core.ports import (
     Ended,
     Given,
+    HeldBackError,
     LedgerUnavailableError,
+    LimitedError,
     NoRoomError,
     RunError,
     SecretError,
     Unreleased,
 )
 from horae.core.private import private_file
-from horae.core.receipt import EndCause, Reason, ReasonCode, RunFinish, Status, shown, verdict
+from horae.core.receipt import (
+    LIMITS,
+    EndCause,
+    Reason,
+    ReasonCode,
+    RunFinish,
+    Status,
+    shown,
+    verdict,
+)
 from horae.core.tool_policy import ToolPolicy, ToolPolicyError, policy_of
 from horae.errors import Exit, HoraeError
 from horae.process.logs import RunLog
@@ -40,15 +55,18 @@ from horae.process.processes import LOG_NAME, Processes, Spec, guessed_secrets
 from horae.process.ready import allowed_environment, unread, why_unready
 from horae.process.run_settings import RunSettings, facts_of, hidden_bytes, why_held
 from horae.sources.agents import programs
+from horae.sources.agents.limits import Fault
 from horae.sources.agents.model import STEPS, TOKENS, MissingExtraError, ModelOrder
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
     from datetime import timedelta
 
+    from horae.core.account import AccountLimit
     from horae.core.budget import Balance
-    from horae.core.entry import Origin
-    from horae.core.ports import Held, Job, Process, Run
+    from horae.core.entry import Origin, Policy
+    from horae.core.ports import Clock, Held, Job, Ledger, Process, Run
+    from horae.core.receipt import Filed
     from horae.core.spending import Spending
     from horae.org.plan import Plan
     from horae.process.secrets import NamedSecrets
@@ -66,6 +84,7 @@ PROMPT_NAME: Final = "prompt.txt"  # the prompt, while a program that wants a fi
 
 _LONGEST_RESULT: Final = 8 << 20
 _LOOK: Final = 0.5  # seconds between two looks at what a run has used
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class AgentTwiceError(HoraeError, code="agent_twice", exit_code=Exit.CONFLICT):
@@ -201,6 +220,45 @@ class Part(NamedTuple):
     number: int  # of the run
     directory: Path
     balances: tuple[Balance, ...] = ()  # of the purses that it draws on
+    way: Way | None = None
+
+
+class Way(NamedTuple):
+    """An agent as it is to run: as it is defined, or with the `:ELSE:` that *by* names."""
+
+    agent: Agent
+    account: str = ""  # empty: what its program says of limits is not heeded
+    by: str = ""
+    has_other: bool = False  # whether another way follows, if the provider is why it fails
+
+    def is_over(self, ended: Ended) -> bool:
+        """Tell whether the next way is to be tried."""
+        is_refused = ended.reason.code == ReasonCode.PROVIDER_ERROR
+        return self.has_other and (is_refused or ended.outcome is Status.LIMITED)
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """The usage limits of accounts, as receipts meet them; `agents` are those of the plans."""
+
+    ledger: Ledger
+    clock: Clock
+    term: int
+    agents: Callable[[], Registry]
+
+    async def free(self, ways: Sequence[Way], receipt: int) -> Way:
+        """Return the first way whose account a receipt may use, or raise HeldBackError."""
+        limits: list[AccountLimit] = []
+        for way in ways:
+            if not way.account:
+                return way
+            now, term = self.clock.now(), self.term
+            limit = await self.ledger.ask_account(way.account, receipt, now=now, term=term)
+            if limit is None:
+                return way
+            limits.append(limit)
+        first = min(limits, key=lambda each: each.until_at)
+        raise HeldBackError(first.reason(), account=first.account)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +268,7 @@ class AgentHost:
     registry: Registry
     processes: Processes
     place: RunSettings
+    accounts: Accounts | None = None  # without them, limits are failures like others
 
     def obstacle(self, agent: Agent, tools: ToolPolicy | None = None) -> Unready | None:
         return self.registry.obstacle(agent, environ=self.place.environ, tools=tools)
@@ -220,6 +279,66 @@ class AgentHost:
 
     async def why_held(self, agent: Agent) -> Reason | None:
         return await why_held(self.place, self.registry.asked_for(agent), agent.environment)
+
+    async def ways(
+        self, agent: Agent, policy: Policy, tools: ToolPolicy | None = None
+    ) -> list[Way]:
+        """Return the ways in which an agent can run under a policy, in their order."""
+        if self.accounts is None:
+            return [Way(agent)]
+        own = agent.definition.policy
+        way = Way(agent, await self._account(agent, policy.account or own.account))
+        said = policy.otherwise or own.otherwise
+        if not said:
+            return [way]
+        other = await asyncio.to_thread(self._other, agent, said)
+        if self.obstacle(other, tools) is not None:
+            return [way]
+        return [way._replace(has_other=True), Way(other, await self._account(other, ""), said)]
+
+    async def reserve(self, agent: Agent, job: Job, tools: ToolPolicy | None = None) -> Way:
+        """Return how an agent is to run; HeldBackError: each account is under a limit."""
+        ways, filed = await self.ways(agent, job.filed.policy, tools), job.filed
+        if self.accounts is None:
+            return ways[0]
+        if len(ways) > 1:
+            runs = await self.accounts.ledger.runs_of(filed.number)
+            last = next((each for each in reversed(runs) if each.process is not None), None)
+            is_refused = last is not None and last.reason.code == ReasonCode.PROVIDER_ERROR
+            if last is not None and is_refused and "by" not in last.facts:
+                ways = ways[1:]
+        return await self.accounts.free(ways, filed.number)
+
+    async def _account(self, agent: Agent, login: str) -> str:
+        registry = self.registry
+        if registry.runner_of(agent) is RunnerKind.MODEL:
+            host = urlsplit(registry.provider.url).hostname or registry.provider.url
+            return f"{host} ({login})" if login else host
+        try:
+            secrets = self.place.secrets
+            given = await secrets.given(registry.asked_for(agent), agent.environment)
+        except SecretError:
+            given = Given()
+        return programs.account_of(registry.command_of(agent), given.variables, login)
+
+    def _other(self, agent: Agent, said: str) -> Agent:
+        """Return an agent as its `:ELSE:` runs it: as another agent, or as a command."""
+        assert self.accounts is not None, "without accounts there is no other way"
+        own, known = agent.definition, {each.name: each for each in self.accounts.agents()}
+        other = known.get(said)
+        if other is None:
+            kind, command = RunnerKind.COMMAND, tuple(shlex.split(said))
+            return replace(agent, definition=replace(own, runner=kind, command=command, model=None))
+        its = other.definition
+        definition = replace(
+            own, runner=its.runner, command=its.command, model=its.model, variables=its.variables
+        )
+        return replace(
+            agent,
+            definition=definition,
+            variables=other.variables,
+            environment=other.environment,
+        )
 
     async def hold(
         self,
@@ -236,6 +355,12 @@ class AgentHost:
         obstacle = self.obstacle(agent, tools)
         if obstacle is not None:
             raise RunError(str(obstacle))
+        way = run.way if isinstance(run, Part) else await self.reserve(agent, run, tools)
+        if way is not None and way.by:
+            agent, model = way.agent, None
+        idle = agent.definition.policy.idle_timeout
+        if not isinstance(run, Part):
+            idle = run.filed.policy.idle_timeout or idle
         given = await place.secrets.given(registry.asked_for(agent), agent.environment)
         wanted = model or registry.model_of(agent)
         if wanted is not None and not programs.is_model(wanted):
@@ -265,6 +390,7 @@ class AgentHost:
             },
             directory=run.directory,
             timeout=timeout,
+            idle=idle,
             secrets=_hidden(place, given),
         )
         whole = f"{agent.definition.prompt}\n\n{prompt}".strip() + "\n"
@@ -288,8 +414,8 @@ class AgentHost:
         try:
             run.directory.mkdir(0o700, parents=True, exist_ok=True)
             _remove(run.directory / RESULT_NAME)
-            how = {"answers": called.answers.value, "model": wanted}
-            _write(run.directory / ANSWER_NAME, json.dumps(how))
+            how = _How(called.answers, wanted, *(() if way is None else way[1:]))
+            _write(run.directory / ANSWER_NAME, encode(how).decode())
             if called.wants_file:
                 _write(prompt_file, whole)
         except OSError as error:
@@ -301,7 +427,7 @@ class AgentHost:
         except BaseException:
             _remove(prompt_file)
             raise
-        return AgentRun(live, spec, called, wanted, balances, place.spending)
+        return AgentRun(live, spec, how, balances, place.spending)
 
     def _model_spec(
         self, spec: Spec, agent: Agent, prompt: str, policy: ToolPolicy, model: str
@@ -333,22 +459,29 @@ class AgentHost:
         if ended is None or isinstance(ended, Unreleased):
             return ended
         try:
-            said = json.loads((directory / ANSWER_NAME).read_bytes())
-            answers, model = programs.Answers(said["answers"]), said.get("model")
-        except (OSError, ValueError, RecursionError, TypeError, LookupError):
+            how = decode((directory / ANSWER_NAME).read_bytes(), type=_How)
+        except (OSError, MsgspecError, RecursionError):
             return ended
         secrets = () if agent is None else await hidden_of(agent, self.place)
-        model = model if isinstance(model, str) else None
-        result = await asyncio.to_thread(_result, directory, answers, secrets, model)
-        return _with_result(ended, result)
+        result = await asyncio.to_thread(_result, directory, how, secrets, ended.exit_code)
+        return _with_result(ended, result, how)
+
+
+class _How(Struct, frozen=True, omit_defaults=True):
+    """How a run was made, which is known again after a crash."""
+
+    answers: programs.Answers
+    model: str | None = None
+    account: str = ""
+    by: str = ""
+    has_other: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class AgentRun:
     live: Held
     spec: Spec
-    called: programs.Called
-    model: str | None = None
+    how: _How
     balances: tuple[Balance, ...] = ()
     spending: Spending | None = None
     used: Usage | None = None  # so far, if it says so while it goes on
@@ -365,7 +498,7 @@ class AgentRun:
         self.live.cancel(reason)
 
     async def ended(self) -> Ended:
-        directory, answers = self.spec.directory, self.called.answers
+        directory, how = self.spec.directory, self.how
         watching = asyncio.create_task(self._watch()) if self._is_watched else None
         try:
             ended = await self.live.ended()
@@ -373,18 +506,18 @@ class AgentRun:
             over = None if watching is None else await _stopped(watching)
         _remove(directory / PROMPT_NAME)
         secrets = self.spec.secrets
-        result = await asyncio.to_thread(_result, directory, answers, secrets, self.model)
+        result = await asyncio.to_thread(_result, directory, how, secrets, ended.exit_code)
         self.answer = result.text
         if result.cost is None and self.used is not None and self.used.cost is not None:
             result = replace(result, cost=self.used.cost / DOLLAR, is_estimate=True)
-        ended = _with_result(ended, result)
+        ended = _with_result(ended, result, how)
         if over is not None and ended.outcome is Status.KILLED:
             return structs.replace(ended, reason=Reason(ReasonCode.BUDGET, _exceeded(over)))
         return ended
 
     @property
     def _is_watched(self) -> bool:
-        return bool(self.balances and self.spending) and self.called.answers in programs.STREAMS
+        return bool(self.balances and self.spending) and self.how.answers in programs.STREAMS
 
     async def _watch(self) -> Balance:
         """Note what the run uses while it goes on; end it, and return the purse it exceeds."""
@@ -396,7 +529,7 @@ class AgentRun:
             lines, _, rest = (rest + data).rpartition(b"\n")
             is_told = not meter.feed(lines.decode("utf-8", "replace")) and is_told
             if not data and not is_told:
-                self.used = await asyncio.to_thread(_used, meter, self.model)
+                self.used = await asyncio.to_thread(_used, meter, self.how.model)
                 try:
                     over = await self.spending.use(self.spec.run, self.balances, self.used)
                 except LedgerUnavailableError as error:
@@ -435,27 +568,45 @@ def _used(meter: programs.Meter, model: str | None) -> Usage:
     return Usage(round(sum(known) * DOLLAR) if known else None, meter.tokens)
 
 
-def _with_result(ended: Ended, result: programs.Result) -> Ended:
+def _with_result(ended: Ended, result: programs.Result, how: _How) -> Ended:
     text = result.text
     text = text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
     facts = {**ended.facts, **result.facts(), **({"text": text} if text else {})}
-    ended = structs.replace(ended, facts=facts)
+    facts |= {name: getattr(how, name) for name in ("account", "by") if getattr(how, name)}
+    account, has_other = how.account, how.has_other
+    ended = structs.replace(ended, facts=facts, account=account, has_other=has_other)
     if ended.outcome in {Status.KILLED, Status.INTERRUPTED} or not result.is_read:
         return ended
     if result.error:
-        reason = Reason(ReasonCode.REPORTED, shown(result.error))
-        return structs.replace(ended, outcome=Status.FAILED, reason=reason)
+        fault = result.fault if account else None
+        reason = _why(fault, shown(result.error))
+        outcome = Status.LIMITED if reason.code in LIMITS else Status.FAILED
+        return structs.replace(ended, outcome=outcome, reason=reason, until=result.resets_at)
     if ended.exit_code != 0:
         return ended
     first = result.text.lstrip()[:1000].partition("\n")[0]
     status, reason = verdict(RunFinish(EndCause.EXIT, code=0, first=first))
+    if how.by:
+        reason = Reason(reason.code, f"{reason} (answered by {shown(how.by)})")
     return structs.replace(ended, outcome=status, reason=reason)
 
 
+def _why(fault: Fault | None, words: str) -> Reason:
+    match fault:
+        case Fault.LIMIT:
+            return Reason(ReasonCode.USAGE_LIMIT, words)
+        case Fault.OVERLOAD:
+            return Reason(ReasonCode.OVERLOADED, words)
+        case Fault.ERROR:
+            return Reason(ReasonCode.PROVIDER_ERROR, words)
+        case None:
+            return Reason(ReasonCode.REPORTED, words)
+
+
 def _result(
-    directory: Path, answers: programs.Answers, secrets: tuple[bytes, ...], model: str | None
+    directory: Path, how: _How, secrets: tuple[bytes, ...], code: int | None
 ) -> programs.Result:
-    is_model = answers is programs.Answers.MODEL
+    is_model = how.answers is programs.Answers.MODEL
     path = directory / (RESULT_NAME if is_model else LOG_NAME)
     data = RunLog(path).last(_LONGEST_RESULT)[0]
     if is_model:
@@ -465,10 +616,15 @@ def _result(
         if masked != data:
             _write(path, masked.decode("utf-8", "replace"))
         data = masked
-    result = programs.read_answer(data.decode("utf-8", "replace"), answers)
+    try:  # when it was written, a time of day was the next one
+        at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    except OSError:
+        at = _EPOCH  # there is no answer, either
+    printed = data.decode("utf-8", "replace")
+    result = programs.read_answer(printed, how.answers, now=at, code=code)
     if is_model and not result.is_read:
         result = programs.Result()  # half of a file is no answer
-    return replace(result, model=result.model or model or "").priced()
+    return replace(result, model=result.model or how.model or "").priced()
 
 
 def _write(path: Path, text: str) -> None:
@@ -499,6 +655,12 @@ class BlockAgents:
                 return f"the agent {name}: {why}"
         return None
 
+    async def reserve(self, plan: Plan, job: Job) -> None:
+        for name in {name for _, name in agent_blocks(plan) if name}:
+            with suppress(AgentNotFoundError):  # its block says so
+                host, agent = await self.find(name)
+                await host.reserve(agent, job)
+
     async def check(self, name: str) -> None:
         host, agent = await self.find(name)
         obstacle = await host.why_unable(agent)
@@ -515,28 +677,46 @@ class BlockAgents:
         timeout: timedelta,
         facts: Mapping[str, str],
         note: Callable[[Mapping[str, object]], object],
+        filed: Filed | None = None,
     ) -> bytes:
         """Return the answer of an agent; one that begins with NO-WORK is like any other."""
         await self.check(name)
         host, agent = await self.find(name)
+        limit, ways = agent.definition.timeout or timeout, [Way(agent)]
+        ended, answer = None, ""
         # An agent has one live run, so blocks take turns.
         async with self._turns.setdefault(name, asyncio.Lock()):
-            part, limit = Part(run, directory), agent.definition.timeout or timeout
-            try:
-                held = await host.hold(agent, prompt, run=part, timeout=limit, facts=facts)
-            except NoRoomError as error:
-                raise RunError(error.reason) from None
-            held.go()
-            try:
-                ended = await held.ended()
-            except asyncio.CancelledError:
-                held.cancel("the step was stopped")
-                note((await held.ended()).facts)
-                raise
-            note(ended.facts)
+            if filed is not None and host.accounts is not None:
+                ways = await host.ways(agent, filed.policy)
+                try:
+                    first = await host.accounts.free(ways, filed.number)
+                except HeldBackError as error:  # of a limit that was met since the run began
+                    ended = Ended(Status.LIMITED, error.reason, account=error.account)
+                    raise LimitedError(ended) from None
+                ways = ways[ways.index(first) :]
+            for way in ways:
+                part = Part(run, directory, way=way)
+                try:
+                    held = await host.hold(agent, prompt, run=part, timeout=limit, facts=facts)
+                except NoRoomError as error:
+                    raise RunError(error.reason) from None
+                held.go()
+                try:
+                    ended = await held.ended()
+                except asyncio.CancelledError:
+                    held.cancel("the step was stopped")
+                    note((await held.ended()).facts)
+                    raise
+                note(ended.facts)
+                answer = held.answer
+                if not way.is_over(ended):
+                    break
+        assert ended is not None, "there is a way"
+        if ended.outcome is Status.LIMITED:
+            raise LimitedError(ended)
         if ended.outcome not in {Status.DONE, Status.NO_WORK}:
             raise RunError(shown(f"{name}: {ended.reason}", LONGEST_ERROR))
-        return held.answer.encode() + b"\n" if held.answer else b""
+        return answer.encode() + b"\n" if answer else b""
 
 
 async def hidden_of(agent: Agent, place: RunSettings) -> tuple[bytes, ...]:

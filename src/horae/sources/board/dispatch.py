@@ -111,6 +111,8 @@ def after_run(
     if task.status != "in-progress":  # moved meanwhile, maybe by the member itself
         return rules.cleared(task, rules.CLAIM)
     changes: dict[str, rules.Value | None] = {} if branch is None else {"branch": branch}
+    if outcome is Status.LIMITED:  # it is claimed again when the limit is over
+        return {"status": "todo", **rules.cleared(task, (*rules.CLAIM, "started")), **changes}
     if outcome not in {Status.DONE, Status.NO_WORK}:
         return {**give_back(task, reason=f"{outcome}: {reason}"), **changes}
     changes |= rules.cleared(task, (*rules.CLAIM, "attempt", "attempt_reason"))

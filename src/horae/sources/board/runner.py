@@ -279,6 +279,7 @@ class DispatchRunner:
         obstacle = await self.agents.why_unable(agent)
         if obstacle is not None:
             raise ports.HeldBackError(obstacle)
+        await self.agents.reserve(agent, job)
         try:
             card = await self._claim(errand, job.run, timeout)
         except (tasks.TaskMissingError, tasks.TaskAmbiguousError, tasks.BoardMissingError) as error:
@@ -300,6 +301,9 @@ class DispatchRunner:
             )
         except (ports.LauncherLostError, ports.LedgerError):
             raise  # it is asked for again, and knows its own claim
+        except ports.HeldBackError as error:
+            await self._move(errand, Status.LIMITED, error.reason)
+            raise
         except (HoraeError, OSError) as error:
             with suppress(HoraeError, OSError):  # `settle` tries again
                 await self._move(errand, Status.FAILED, str(error))

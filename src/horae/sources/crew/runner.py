@@ -109,6 +109,7 @@ class KeeperRunner:
             return story
         if obstacle is not None:
             raise ports.HeldBackError(obstacle)
+        await self.agents.reserve(agent, job)
         tree = await self.trees.make(member.name)
         if tree.trouble:
             troubles = {**memory.troubles, "tree": tree.trouble}
@@ -168,6 +169,8 @@ class KeeperRunner:
             day = await asyncio.to_thread(self._lifecycle, story.member)
         except ports.RunError:
             day = story.lifecycle
+        if how.outcome is Status.LIMITED:  # the same tick goes on when the limit is over
+            return structs.replace(how, facts=facts)
         memory = tick.ended(memory, story.made.beat, day, how.outcome, now=self.clock.now())
         memory = tick.mirrored(memory, name=self._suffix(story.member))
         is_counted = how.is_counted and story.made.beat is not tick.Beat.GATED

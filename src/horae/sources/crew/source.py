@@ -6,6 +6,7 @@ The interval counts from the end of the last tick, so a restart does not begin i
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -14,9 +15,11 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from horae.core.agent import Agent, AgentError, agent_name, check_agent, parse_agent
 from horae.core.budget import parse_budget
-from horae.core.entry import KEEPER, CadenceRule, Entry, Origin, Policy, Unarmed, Work
+from horae.core.entry import DEFAULT, KEEPER, CadenceRule, Entry, Origin, Policy, Unarmed, Work
 from horae.core.identity import Mark
 from horae.core.ports import RunError
 from horae.core.source import Scan, Scanned
@@ -175,8 +178,7 @@ class CrewSource:
                 first, index = (base, now + max(left, least)), index + 1
             self._firsts[address] = first
             digest = sha256(member.text.encode("utf-8", "surrogatepass")).hexdigest()
-            timeout = self._timeout(member)
-            budget = parse_budget(member.budget, rhythm.zone_name) if member.budget else ()
+            policy = self._policy(member)
             entry = Entry(
                 address,
                 Origin(self._file, member.line),
@@ -184,7 +186,7 @@ class CrewSource:
                 CadenceRule(*first),
                 work=Work.TICK,
                 agents=(member.name,),
-                policy=Policy(timeout=timeout, requires=member.requires, budget=budget),
+                policy=policy,
                 digest=digest,
             )
             mark = Mark(address, member.name, f"every {format_duration(base)}", digest)
@@ -194,12 +196,14 @@ class CrewSource:
             origin = Origin(self._file, idler.line)
             yield Scanned(mark, Unarmed(mark.address, origin, idler.name, idler.reason))
 
-    def _timeout(self, member: rules.Member) -> timedelta | None:
-        try:
-            own = self._roster.agent(member).definition.timeout
-        except RunError:  # it cannot run, which `status` says with the reason
-            own = member.timeout
-        return own or self.rhythm.timeout
+    def _policy(self, member: rules.Member) -> Policy:
+        own, timeout = DEFAULT, member.timeout
+        with suppress(RunError):  # it cannot run, which `status` says with the reason
+            definition = self._roster.agent(member).definition
+            own, timeout = definition.policy, definition.timeout
+        timeout = timeout or self.rhythm.timeout
+        budget = parse_budget(member.budget, self.rhythm.zone_name) if member.budget else ()
+        return structs.replace(own, timeout=timeout, requires=member.requires, budget=budget)
 
     def _last_run_at(self, name: str) -> datetime | None:
         if self.data is None:

@@ -69,6 +69,7 @@ class CommandRunner:
             directory=place.directory_of(job.run),
             stdin=stdin,
             timeout=timeout,
+            idle=job.filed.policy.idle_timeout,
             secrets=tuple(sorted(secrets)),
         )
 

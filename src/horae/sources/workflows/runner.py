@@ -15,14 +15,21 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from msgspec import to_builtins
+from msgspec import structs, to_builtins
 from msgspec.structs import asdict
 
 from horae.core.budget import total
 from horae.core.command import call_of
 from horae.core.entry import key_time
 from horae.core.headline import agent_blocks
-from horae.core.ports import Ended, HeldBackError, Process, RunError, Unreleased
+from horae.core.ports import (
+    Ended,
+    HeldBackError,
+    LimitedError,
+    Process,
+    RunError,
+    Unreleased,
+)
 from horae.core.private import private_file
 from horae.core.receipt import (
     EndCause,
@@ -103,6 +110,7 @@ class WorkflowOrder:
     is_timed: bool = False
     planned_at: datetime | None = None
     resume: Path | None = None  # the directory of a run whose outputs may be used again
+    filed: Filed | None = None
 
     @property
     def number(self) -> int:
@@ -141,9 +149,12 @@ class WorkflowRunner:
             environment=facts_of(job, place, timeout=timeout),
             is_timed=filed.receipt.key.startswith(_TIMED),
             planned_at=filed.receipt.planned_at,
+            filed=filed,
         )
         if self.agent and (why := await self.agent.why_held(plan)) is not None:
             raise HeldBackError(why)
+        if self.agent:
+            await self.agent.reserve(plan, job)
         return await self.make(order)
 
     async def obstacle(self, text: str) -> str | None:
@@ -266,7 +277,8 @@ class WorkflowRun:
         }
         number, grace = order.number, self._bounds.grace
         base = (number, (), order.work, self._environment, order.directory)
-        self._spec = Spec(*base, is_reported=False, grace=grace)  # of all that is run
+        idle = None if order.filed is None else order.filed.policy.idle_timeout
+        self._spec = Spec(*base, is_reported=False, grace=grace, idle=idle)  # of all that is run
         self._secrets = tuple(sorted(guessed_secrets(self._environment) | hidden_bytes(given)))
         self._spellings = spellings_of(frozenset(self._secrets))
         self._before = records.outputs_of(order.resume)
@@ -278,6 +290,7 @@ class WorkflowRun:
         self._live = filters.LiveSteps(runner.processes, self._bounds.at_once)
         self._used: list[Mapping[str, object]] = []  # what runs of agents said that they used
         self._is_late = False  # whether the wall clock of the whole run is over
+        self._limited: Ended | None = None  # how a usage limit ended the run of an agent
         self._end: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[None] | None = None
         try:
@@ -560,6 +573,7 @@ class WorkflowRun:
             timeout=self._order.timeout,
             facts=self._order.environment,
             note=self._used.append,
+            filed=self._order.filed,
         )
         asked = asyncio.ensure_future(asking)
         cancelled = asyncio.ensure_future(self._live.cancelled.wait())
@@ -570,7 +584,11 @@ class WorkflowRun:
         )
         cancelled.cancel()
         if asked.done():
-            answer = asked.result()
+            try:
+                answer = asked.result()
+            except LimitedError as error:
+                self._limited = error.ended
+                raise
             output = filters.StepOutput.of(self._directory / f"{step.at}.out", answer)
             if output.data is None:
                 records.put(output.path, answer)
@@ -675,6 +693,8 @@ class WorkflowRun:
         facts = records.kept_facts(to_builtins(record), directory) | total(self._used)
         if bad is not None:
             facts["tail"] = "\n".join(last_lines(bad.words))
+        if self._limited is not None and outcome is Status.FAILED:
+            return structs.replace(self._limited, facts=facts)
         return Ended(outcome, reason, code, facts)
 
     def _outcome(self, bad: records.StepRecord | None) -> tuple[Status, Reason, int | None]:

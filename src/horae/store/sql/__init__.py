@@ -13,7 +13,8 @@ from importlib.resources import files
 from typing import Final, NamedTuple
 
 _THEMES: Final = (
-    "access", "entry", "event", "prune", "purse", "receipt", "run", "session", "several", "term",
+    "access", "account", "entry", "event", "prune", "purse", "receipt", "run", "session", "several",
+    "term",
     "text", "trigger",
 )  # fmt: skip
 _OWN: Final = {
@@ -30,9 +31,9 @@ _MANY: Final = (
     "receipt.insert", "receipt.move", "receipt.settle", "run.close", "run.identify", "run.insert",
 )  # fmt: skip
 _TEXTS: Final = frozenset({
-    "actor", "address", "agents", "body", "broken", "commit", "commit_id", "digest", "facts",
-    "file", "key", "kind", "known_as", "member", "memory", "note", "outcome", "policy", "reason",
-    "reason_code", "rule", "source", "spec", "status", "title", "unarmed", "was", "work",
+    "account", "actor", "address", "agents", "body", "broken", "commit", "commit_id", "digest",
+    "facts", "file", "key", "kind", "known_as", "member", "memory", "note", "outcome", "policy",
+    "reason", "reason_code", "rule", "source", "spec", "status", "title", "unarmed", "was", "work",
 })  # fmt: skip
 _VALUE: Final = re.compile(r":([a-z_]+)")
 _LOCK: Final = re.compile(r"\s+FOR NO KEY UPDATE[a-z, A-Z]*$")  # on SQLite nobody else writes

@@ -44,7 +44,8 @@ UPDATE receipt SET
   start_at = coalesce(:start_at, receipt.start_at),
   attempts = :attempts, deaths = deaths + :died, ended_at = :ended_at,
   settled_at = CAST(:settled_at AS BIGINT),
-  machine = CASE WHEN :has_machine = 1 THEN machine END
+  machine = CASE WHEN :has_machine = 1 THEN machine END,
+  account = CAST(:account AS TEXT)
 WHERE receipt.number = :number AND receipt.status = :was;
 
 -- name: late

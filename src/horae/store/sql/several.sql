@@ -26,7 +26,7 @@ ORDER BY number FOR NO KEY UPDATE;
 -- Change where several receipts stand, all alike; a node that has them is written down.
 UPDATE receipt SET
   status = :status, reason = :reason, reason_code = :reason_code, attempts = attempts + :attempts,
-  ended_at = NULL, settled_at = NULL, machine = coalesce(CAST(:machine AS TEXT), machine)
+  ended_at = NULL, settled_at = NULL, account = NULL, machine = coalesce(CAST(:machine AS TEXT), machine)
 WHERE number IN (SELECT value FROM json_each(:numbers));
 
 -- name: moved

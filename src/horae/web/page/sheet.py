@@ -21,7 +21,7 @@ from horae.core.actor import actor_words
 from horae.core.budget import cost_text
 from horae.core.entry import Entry
 from horae.core.explain import length_text, requested_words, stamp
-from horae.core.receipt import Status
+from horae.core.receipt import RECEIPT_STATUSES, Status
 from horae.core.text import in_zone, is_number, moment_text
 from horae.core.views import RequestError
 from horae.errors import Exit, HoraeError
@@ -359,6 +359,6 @@ class PageRequest:
 
     def status(self, name: str) -> Status | None:
         text = self.text(name)
-        if text and text not in set(Status):
-            raise RequestError(f"{name} must be one of {', '.join(Status)}")
+        if text and text not in RECEIPT_STATUSES:
+            raise RequestError(f"{name} must be one of {', '.join(RECEIPT_STATUSES)}")
         return Status(text) if text else None

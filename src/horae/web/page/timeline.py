@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horae.core.entry import CronRule, Entry, RepeaterRule
 from horae.core.ports import Ledger, Listed, Trait
 from horae.core.project import TINY, Moment, project, stretches
-from horae.core.receipt import Filed, Status
+from horae.core.receipt import RECEIPT_STATUSES, Filed, Status
 from horae.sources.board.recycle import is_net
 from horae.timing.cron import Cron, count_any
 from horae.timing.duration import format_duration, parse_duration
@@ -209,7 +209,7 @@ async def timeline(asked: PageRequest) -> Sheet:
         "tags": sorted({tag for some in tags.values() for tag in some}, key=str.casefold),
         "agents": sorted({name for each in shown.values() for name in each.agents}),
         "status": status,
-        "statuses": list(Status),
+        "statuses": RECEIPT_STATUSES,
     }
     return Sheet("timeline.html", "Timeline", "timeline", values)
 
