@@ -105,6 +105,7 @@ def test_a_phrase_becomes_plain_cron(phrase: str, rule: str) -> None:
         ("daily at 1970", "at 1970", "at what time?"),
         ("end of the month at 18:00", "end of the month", "on which day of it?"),
         ("every blue Monday at 9", "blue", "'blue' is not understood"),
+        ("weekdays at 9 but not on them", "them", "'them' is not understood"),
         ("Monday at 9", "Monday", "once, or every week?"),
         ("every month on the 31st at 9", "on the 31st", "skipping shorter months?"),
         ("every 50 minutes", "every 50 minutes", "do not divide a day"),

@@ -98,7 +98,8 @@ _IDIOMS: Final = {
 
 
 _FORMS: Final = {
-    re.compile(form.replace("'", "['’]"), re.IGNORECASE): said for form, said in _IDIOMS.items()
+    re.compile(rf"(?:{form})\b".replace("'", "['’]"), re.IGNORECASE): said
+    for form, said in _IDIOMS.items()
 }
 
 
