@@ -18,7 +18,7 @@ from horae.core.gate import Gate
 from horae.core.ports import Ended, LedgerBusyError, LedgerWriteError, Unreleased
 from horae.core.project import Moment
 from horae.core.receipt import Status
-from horae.store import arming, ledger as store, numbers, spending
+from horae.store import arming, ledger as store, numbers
 from horae.store.sql import named
 from horae.store.sqlite import SqliteLedger
 from horae.timing.zone import is_fold, local, zone
@@ -287,11 +287,6 @@ def begin_the_day_at_midnight_in_utc(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def hold_for_ever(patch: pytest.MonkeyPatch) -> None:
-    """Let nothing go on that a budget has held."""
-    patch.setattr(spending, "try_again", lambda *_, **__: [])
-
-
 @dataclass(frozen=True, slots=True)
 class Planted:
     """A bug, what finds it, and seeds that are known to do so."""
@@ -324,5 +319,4 @@ PLANTED = (
 BUDGETS = (
     Planted(forget_what_goes_on, ("I21",), (0, 1, 2, 3)),
     Planted(begin_the_day_at_midnight_in_utc, ("I21",), (0, 1, 2, 3)),
-    Planted(hold_for_ever, ("I21",), (0, 1, 2, 3)),
 )
