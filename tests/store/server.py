@@ -27,6 +27,7 @@ SCHEMA = "horae"
 TABLES = (
     "account",
     "run_log",
+    "purse",
     "run",
     "receipt",
     "entry",

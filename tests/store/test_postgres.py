@@ -22,6 +22,7 @@ from horae.core.decide import decide
 from horae.core.lease import NodeDescription, QueueJob
 from horae.core.ports import (
     ANYBODY,
+    Ended,
     EntryStep,
     LedgerBusyError,
     LedgerDamagedError,
@@ -29,9 +30,10 @@ from horae.core.ports import (
     LedgerNewerError,
     LedgerWriteError,
     Process,
+    RunEnd,
     StaleTermError,
 )
-from horae.core.receipt import Status
+from horae.core.receipt import Reason, ReasonCode, Status
 from horae.core.scope import Scope
 from horae.core.source import Scan
 from horae.sources.triggers.store import TriggerStore
@@ -1159,6 +1161,13 @@ async def lived(directory: Path) -> None:
     await one_run.end(
         ledger, run.number, Status.FAILED, reason=because("é"), now=NINE, term=1, exit_code=1
     )
+    other = next(each for each in decided if each is not filed and each.status is Status.WAITING)
+    run = await one_run.start(ledger, other.number, now=NINE, term=1)
+    assert run is not None
+    assert await one_run.running(ledger, run.number, Process(1, 3), now=NINE, term=1)
+    limit = Reason(ReasonCode.USAGE_LIMIT, "You have hit your limit")
+    ended = Ended(Status.LIMITED, limit, account="claude", facts={"cost": 0.5})
+    assert await ledger.end_many([RunEnd(run.number, ended)], now=NINE, term=1) != [None]
     await ledger.pause(entry.number, now=NINE, term=1, note="it rains", until=NINE + DAY)
     spec = {"kind": "cron", "cron_expr": "0 9 * * *", "agent": "ada", "prompt": "Go."}
     for name in ("one", "two", "three"):
