@@ -24,7 +24,9 @@ from horae.sources.agents.programs import (
     ROWS,
     Answers,
     Called,
+    Meter,
     Result,
+    TokenCounts,
     call,
     can_keep,
     program_of,
@@ -567,3 +569,36 @@ def test_hostile_output_costs_little(unit: str) -> None:
     for answers in Answers:
         read_answer(printed, answers)
     assert time.process_time() - start < 20  # a quadratic reader takes hours
+
+
+def test_claude_is_told_what_its_budget_leaves_unless_its_command_says_so() -> None:
+    def options(*command: str) -> list[str]:
+        found = call(command, model=None, policy=OPEN, work=WORK, prompt_file=PROMPT, left="1.25")
+        return [word for word in found.argv if "budget" in word]
+
+    assert options("claude") == ["--max-budget-usd=1.25"]
+    assert options("claude", "--max-budget-usd=9") == ["--max-budget-usd=9"]
+    assert options("codex") == []
+
+
+def test_a_message_of_claude_counts_once_with_the_usage_that_it_said_last() -> None:
+    def said(message: str, sent: int, got: int) -> str:
+        usage = {"input_tokens": sent, "output_tokens": got, "cache_read_input_tokens": 10}
+        event = {"type": "assistant", "message": {"id": message, "model": "m", "usage": usage}}
+        return json.dumps(event) + "\n"
+
+    meter = Meter()
+    assert not meter.feed('{"type": "system"}\nwords\n')
+    assert meter.feed(said("a", 100, 1) + said("a", 100, 5))
+    assert meter.feed(said("b", 200, 7))
+    assert meter.tokens == 332
+    assert meter.models() == {"m": TokenCounts(320, 0, 20, 12)}
+
+
+def test_tokens_without_a_cost_are_priced_by_the_list_price_of_their_model() -> None:
+    known = Result("done", tokens_in=1_000_000, tokens_out=0, model="claude-sonnet-4-5").priced()
+    assert known.cost is not None
+    assert known.cost > 0
+    assert known.facts()["is_estimate"] is True
+    assert Result("done", tokens_in=5, model="no-such-model").priced().cost is None
+    assert Result("done", tokens_in=5, model="claude-sonnet-4-5", cost=0.5).priced().cost == 0.5
