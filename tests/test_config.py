@@ -92,6 +92,7 @@ def test_without_any_setting_the_defaults_hold() -> None:
         "alert.every": timedelta(minutes=1),
         "gate.slots": 4,
         "agent.command": None,
+        "agent.uncommitted": None,
         "board.dir": None,
         "board.budget": None,
         "board.auto_dispatch": True,

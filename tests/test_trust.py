@@ -283,7 +283,7 @@ def test_what_an_agent_delivers_is_a_pull_too(world: World) -> None:
     git("clone", "-q", "plan", "tree", at=world.root)
     (clone / "horae.toml").write_text(THEIRS)
     git("commit", "-qam", "work", at=clone)
-    assert asyncio.run(Git(world.plan).deliver(clone, agent="wren")).is_delivered
+    assert asyncio.run(Git(world.plan).deliver(clone, agent="wren", run="7")).is_delivered
     assert (world.plan / "horae.toml").read_text() == THEIRS
     assert world.command() == ("mine",)
 

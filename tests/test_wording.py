@@ -32,7 +32,7 @@ PROGRAMS: dict[str, click.Group] = {"horae": horae, "wb": wb, "batty": batty, "a
 VERBS = {
     "Add", "Approve", "Archive", "Assign", "Cancel", "Change", "Check", "Claim", "Clear", "Count",
     "Create", "Delete", "Disable", "Edit", "Enable", "End", "Explain", "Export", "Follow", "Import",
-    "Install", "List", "Manage", "Mark", "Move", "Open", "Pause", "Print", "Query", "Recycle",
+    "Install", "List", "Manage", "Mark", "Merge", "Move", "Open", "Pause", "Print", "Query", "Recycle",
     "Reject", "Release", "Remove", "Replace", "Restart", "Restore", "Resume", "Revoke", "Rotate",
     "Run", "Schedule", "Set", "Show", "Simulate", "Start", "Stop", "Tick", "Trust", "Write",
 }  # fmt: skip

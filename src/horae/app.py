@@ -65,7 +65,7 @@ from horae.process.run_settings import RunSettings
 from horae.sources.agents.runner import Accounts, AgentHost, Registry
 from horae.sources.board.runner import Dispatcher, DispatchRunner, RecycleRunner, busy_at
 from horae.sources.board.source import BoardSource
-from horae.sources.board.tasks import CommittedBoard, refuse_double
+from horae.sources.board.tasks import Board, CommittedBoard, refuse_double
 from horae.sources.crew.runner import KeeperRunner, Keeping, mirror
 from horae.sources.crew.source import NoCrew, Roster
 from horae.sources.crew.tick import agent_state
@@ -84,7 +84,17 @@ if TYPE_CHECKING:
 
     from horae.core.engine import Left
     from horae.core.launch import Launch
-    from horae.core.ports import Clock, Ended, Held, Job, Process, Run, Runner, Unreleased
+    from horae.core.ports import (
+        Clock,
+        Ended,
+        Held,
+        Job,
+        Process,
+        Run,
+        Runner,
+        TaskBrief,
+        Unreleased,
+    )
     from horae.core.spending import Spending
     from horae.org.plan import Diagnostic
     from horae.process.handover import HandedProcesses
@@ -379,7 +389,7 @@ async def build(
         stack.push_async_callback(ledger.close)
         runs = None if given is None else given.processes
         processes = await stack.enter_async_context(open_processes(config, data, runs))
-        trees = Trees(root, data, config.git_local or ())
+        trees = Trees(root, data, config.git_local or (), uncommitted=config.agent_uncommitted)
         place = run_place(config, root, data)
         tokens = place.tokens or RunTokens()
         for each in () if given is None else given.tokens:
@@ -437,10 +447,10 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
     triggers = Triggers(**context.trigger_parts(secrets=host.place.secrets))
     store = context.trigger_store
     agents = block_agents(
-        context.agents, host.processes, host.place, card=store.agent, accounts=accounts
+        context.agents, host.processes, host.place, host.trees, card=store.agent, accounts=accounts
     )
     workflows = WorkflowRunner(host.processes, host.place, clock=context.clock, agent=agents)
-    prompts = PromptRunner(agents.find, store, context.ledger.text)
+    prompts = PromptRunner(agents.find, store, context.ledger.text, config.keeper_timeout)
     runners = _runners(context, host, workflows, prompts, crew)
     sources = _sources(context, host, triggers, crew)
     engine = Engine(
@@ -491,7 +501,7 @@ def _crew_of(
     context: Context, host: Host, busy: Callable[[], frozenset[str]], accounts: Accounts
 ) -> _CrewParts:
     config, common = context.config, context.common
-    agents = AgentHost(settings_registry(config), host.processes, host.place, accounts)
+    agents = AgentHost(settings_registry(config), host.processes, host.place, host.trees, accounts)
     crew = (
         None if config.crew_def is None else Roster(config.crew_def.absolute(), context.root).agents
     )
@@ -500,9 +510,9 @@ def _crew_of(
     if crew is not None and config.board_auto_dispatch:
         dispatcher = Dispatcher(board, crew, agents=agents, busy=busy, **common)
     timeout, heard = config.keeper_timeout, None if dispatcher is None else dispatcher.note_change
-    ledger, clock, trees = context.ledger, context.clock, host.trees
+    ledger, clock = context.ledger, context.clock
     dispatches = DispatchRunner(
-        agents, board, crew, ledger=ledger, clock=clock, trees=trees, timeout=timeout, heard=heard
+        agents, board, crew, ledger=ledger, clock=clock, timeout=timeout, heard=heard
     )
     manifest = config.crew_def or config.keeper_def
     if manifest is not None:
@@ -515,8 +525,13 @@ def _crew_of(
             is_single=config.crew_def is None,
             has_files=config.store is None,
         )
-        tasks, gone = board.told_to, host.is_gone
-        keeper = KeeperRunner(agents, keeping, **common, trees=trees, tasks=tasks, is_gone=gone)
+
+        async def tasks(name: str, place: Path) -> list[TaskBrief]:
+            found = Board.below(place, context.tasks, **context.limits)
+            return await CommittedBoard(found).told_to(name)
+
+        local, gone = host.trees.local, host.is_gone
+        keeper = KeeperRunner(agents, keeping, **common, tasks=tasks, local=local, is_gone=gone)
     return _CrewParts(dispatcher, dispatches, keeper)
 
 
@@ -941,7 +956,8 @@ def run_workflow(
         lock = kept / "runs" / f"{now:%Y-%m-%d}" / number
         os.makedirs(lock, 0o700)
         async with Processes(lock) as processes:
-            blocks = block_agents(agents, processes, place)
+            trees = Trees(home, kept, config.git_local or (), uncommitted=config.agent_uncommitted)
+            blocks = block_agents(agents, processes, place, trees)
             runner = WorkflowRunner(processes, place, clock=clock, agent=blocks)
             parsed = read(text)
             world = the_world(parsed, workflow, file=name)

@@ -30,6 +30,7 @@ from horae.core.prompt import read_order
 from horae.core.spending import Spending
 from horae.core.tool_policy import ToolPolicy, ToolPolicyError
 from horae.errors import Exit, HoraeError
+from horae.files.git.trees import kept_words
 from horae.files.read import PlanFileError, PlanMissingError, find_plans, read_plan, short_name
 from horae.org.document import read
 from horae.process.ready import unread, why_unready
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
     from horae.cluster.queue import SharedLedger
     from horae.core.source import Source
+    from horae.files.git.trees import Trees
     from horae.org.plan import Diagnostic
     from horae.process.processes import Processes
     from horae.process.run_settings import RunSettings
@@ -123,7 +125,7 @@ class Context:
         triggers = Triggers(**self.trigger_parts(secrets=secrets_of(self.config, may_call=False)))
         found = await sync(str(self.root), triggers, environ=environ, dry_run=True)
         broken = await self.ledger.entries_that_are(Trait.BROKEN, limit=_MOST_BROKEN)
-        return [*problems, *trigger_notes(found, broken)]
+        return [*problems, *trigger_notes(found, broken), *kept_words(self.root)]
 
     async def why_unassigned(self, address: str) -> str:
         """Return why the board does not assign a task; "" if it does, or has no such task."""
@@ -335,11 +337,12 @@ class AgentLookup:
     def ticking(self) -> Iterator[Agent]:
         config = self.config
         if config.crew_def is not None:
-            yield from self._crew(os.path.abspath(config.crew_def))
+            for each in self._crew(os.path.abspath(config.crew_def)):
+                yield replace(each, is_member=True)
         elif config.keeper_def is not None:
             for each in self._defined(os.path.abspath(config.keeper_def), otherwise=KEEPER):
                 self.keeper = self.keeper or each.name
-                yield each
+                yield replace(each, is_member=True)
 
     def beneath(self) -> Iterator[Agent]:
         try:
@@ -419,6 +422,7 @@ def block_agents(
     agents: Callable[[], runner.Registry],
     processes: Processes,
     place: RunSettings,
+    trees: Trees,
     *,
     card: Callable[[str], Awaitable[AgentCard | None]] | None = None,
     accounts: runner.Accounts | None = None,
@@ -430,7 +434,7 @@ def block_agents(
             agent = agent_of(known)
         else:
             agent = unnamed() if name is None else registry.get(name)
-        return runner.AgentHost(registry, processes, place, accounts), agent
+        return runner.AgentHost(registry, processes, place, trees, accounts), agent
 
     return runner.BlockAgents(find)
 

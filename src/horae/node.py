@@ -620,7 +620,7 @@ class ClusterNode:
             left = await trees.undelivered(name)
             if left is None:
                 continue
-            brought = await trees.deliver(name)
+            brought = await trees.deliver(name, run="recovered")
             still = brought.undelivered
             kind, facts = ("delivered", left.data()) if still is None else (LEFT, still.data())
             await ledger.note(kind, now=self.clock.now(), term=0, facts=facts)
@@ -679,7 +679,8 @@ class ClusterNode:
 
     def _trees(self) -> Trees:
         place, local = self.place, self.config.git_local or ()
-        return Trees(place.root, place.data, local, origin=self.plan.tree.url)
+        origin, uncommitted = self.plan.tree.url, self.config.agent_uncommitted
+        return Trees(place.root, place.data, local, origin, uncommitted)
 
 
 def _remembered(memory: str, agents: tuple[str, ...], *, machine: str) -> str:

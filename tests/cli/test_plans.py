@@ -193,6 +193,7 @@ def test_a_check_reads_the_crew_and_the_keeper_that_the_settings_name(
     ending = call("check", "garden.org", "--json")
     assert ending.code == 1
     assert {(Path(each["file"]).name, each["line"], each["code"]) for each in ending.data} == {
+        ("crew.org", 1, "agent-tree"),
         ("crew.org", 1, "member-file"),
         ("crew.org", 7, "member-def"),
         ("crew.org", 11, "member-twice"),

@@ -405,7 +405,7 @@ async def test_no_hook_runs_whatever_is_done(world: World) -> None:
     assert (await peer.push()).ending is Pushed.PUSHED
     assert (await tree.pull()).ending is UpdateOutcome.FAST_FORWARDED
     clone = await tree.clone(world.root / "clone")
-    assert (await tree.deliver(clone.root, agent="wren")).is_delivered
+    assert (await tree.deliver(clone.root, agent="wren", run="7")).is_delivered
     assert not world.canary.exists()
 
 
@@ -456,7 +456,7 @@ async def test_what_a_tree_must_not_hold_does_not_come_in(world: World, reason: 
     world.send(TREES[reason], "100644 inline fine.org")
     before = world.seen()
     pulled = await Git(world.plan, local=[world.origin]).pull()
-    assert (pulled.ending, pulled.why) == (UpdateOutcome.LEFT_ALONE, UpdateRefusal.REFUSED)
+    assert (pulled.ending, pulled.why) == (UpdateOutcome.LEFT_ALONE, UpdateRefusal.NOT_ACCEPTED)
     assert reason in pulled.words
     assert world.seen() == before
 
@@ -495,7 +495,7 @@ async def test_a_name_like_an_option_or_a_pattern_is_only_a_name(world: World) -
 async def test_a_file_that_is_too_large_does_not_come_in(world: World) -> None:
     world.write("large.org", "x" * 5000)
     pulled = await Git(world.plan, limits=ImportLimits(file=4999), local=[world.origin]).pull()
-    assert pulled.why is UpdateRefusal.REFUSED
+    assert pulled.why is UpdateRefusal.NOT_ACCEPTED
     assert "has 5,000 bytes" in pulled.words
     assert (
         await Git(world.plan, limits=ImportLimits(file=5000), local=[world.origin]).pull()
@@ -791,14 +791,14 @@ async def test_a_clones_commits_are_delivered(world: World, has_origin: bool) ->
     world.write("work.org", "* Work\n", at=world.root / "wren")
     if has_origin:
         world.write("peer.org", "* Peer\n")
-    delivered = await tree.deliver(world.root / "wren", agent="wren")
+    delivered = await tree.deliver(world.root / "wren", agent="wren", run="7")
     assert (delivered.is_delivered, delivered.branch) == (True, None)
     assert (world.plan / "work.org").read_text() == "* Work\n"
-    assert git("branch", "--list", "horae/*", at=world.plan) == ""
+    assert git("branch", "--list", "horae-work/*", at=world.plan) == ""
     if has_origin:
         assert "work.org" in git("ls-tree", "--name-only", "main", at=world.origin)
         assert (world.plan / "peer.org").exists()
-    again = await tree.deliver(world.root / "wren", agent="wren")
+    again = await tree.deliver(world.root / "wren", agent="wren", run="7")
     assert (again.is_delivered, again.commit) == (True, None)
 
 
@@ -814,18 +814,18 @@ async def test_commits_that_do_not_fit_stay_on_the_agents_branch(
     world.write("plan.org", "wren's\n", at=world.root / "wren")
     world.write("plan.org", "ours\n", at=world.peer if has_origin else world.plan)
     before = world.seen()
-    kept = await tree.deliver(world.root / "wren", agent="wren")
-    assert (kept.is_delivered, kept.branch) == (False, "horae/wren")
+    kept = await tree.deliver(world.root / "wren", agent="wren", run="7")
+    assert (kept.is_delivered, kept.branch) == (False, "horae-work/wren/7")
     assert "plan.org" in kept.words
     assert world.seen() == before
-    assert git("show", "horae/wren:plan.org", at=world.plan) == "wren's\n"
+    assert git("show", "horae-work/wren/7:plan.org", at=world.plan) == "wren's\n"
     # A clone that was made anew does not push the old commits off their branch.
     git("reset", "-q", "--hard", "HEAD~", at=world.root / "wren")
     world.write("plan.org", "wren's again\n", at=world.root / "wren")
-    again = await tree.deliver(world.root / "wren", agent="wren")
+    again = await tree.deliver(world.root / "wren", agent="wren", run="7")
     assert again.branch is not None
-    assert again.branch.startswith("horae/wren-")
-    assert git("show", "horae/wren:plan.org", at=world.plan) == "wren's\n"
+    assert again.branch.startswith("horae-work/wren/7-")
+    assert git("show", "horae-work/wren/7:plan.org", at=world.plan) == "wren's\n"
     assert git("show", f"{again.branch}:plan.org", at=world.plan) == "wren's again\n"
 
 
@@ -840,16 +840,16 @@ async def test_a_clone_with_an_odd_file_delivers_nothing_and_its_settings_do_not
     git("add", ".", at=world.root / "wren")
     git("commit", "-qm", "Link", at=world.root / "wren")
     before = world.seen()
-    kept = await tree.deliver(world.root / "wren", agent="wren")
-    assert (kept.is_delivered, kept.branch) == (False, "horae/wren")
+    kept = await tree.deliver(world.root / "wren", agent="wren", run="7")
+    assert (kept.is_delivered, kept.branch) == (False, "horae-work/wren/7")
     assert "symbolic link" in kept.words
     git("config", "uploadpack.packObjectsHook", f"touch {world.canary}", at=world.root / "wren")
-    refused = await tree.deliver(world.root / "wren", agent="wren")
+    refused = await tree.deliver(world.root / "wren", agent="wren", run="7")
     assert "symbolic link" in refused.words
     assert world.seen() == before
     assert not world.canary.exists()
     with pytest.raises(GitRefusedError, match="not a valid agent name"):
-        await tree.deliver(world.root / "wren", agent="../main")
+        await tree.deliver(world.root / "wren", agent="../main", run="7")
 
 
 @story
@@ -904,13 +904,13 @@ async def test_commits_of_a_member_go_to_the_address_through_the_engines_own_clo
     world.write("work.org", "* Work\n", at=world.root / "wren")
     world.write("peer.org", "* Peer\n")
     assert await clone.unshared() == 1
-    sent = await plan.deliver(clone.root, agent="wren")
+    sent = await plan.deliver(clone.root, agent="wren", run="7")
     assert (sent.is_delivered, sent.branch) == (True, None)
     assert {"peer.org", "work.org"} <= {
         *git("ls-tree", "--name-only", "main", at=world.origin).split()
     }
     assert await clone.unshared() == 0
-    assert (await plan.deliver(clone.root, agent="wren")).words == "nothing new"
+    assert (await plan.deliver(clone.root, agent="wren", run="7")).words == "nothing new"
 
 
 @story
@@ -931,20 +931,20 @@ async def test_what_does_not_fit_at_the_address_is_there_on_a_branch_beside(worl
     await plan.clone(world.root / "wren")
     world.write("plan.org", "wren's\n", at=world.root / "wren")
     world.write("plan.org", "peer's\n")
-    sent = await plan.deliver(world.root / "wren", agent="wren")
-    assert (sent.is_delivered, sent.branch) == (False, "horae/wren")
+    sent = await plan.deliver(world.root / "wren", agent="wren", run="7")
+    assert (sent.is_delivered, sent.branch) == (False, "horae-work/wren/7")
     assert "plan.org" in sent.words
     assert git("show", "main:plan.org", at=world.origin) == "peer's\n"
-    assert git("show", "horae/wren:plan.org", at=world.origin) == "wren's\n"
+    assert git("show", "horae-work/wren/7:plan.org", at=world.origin) == "wren's\n"
     # Another machine made another clone: nothing is pushed off its branch.
     other = await cloned(world, "node-2")
     await other.clone(world.root / "wren-2")
     git("reset", "-q", "--hard", "HEAD~", at=world.root / "wren-2")
     world.write("plan.org", "wren's again\n", at=world.root / "wren-2")
-    kept = await other.deliver(world.root / "wren-2", agent="wren")
+    kept = await other.deliver(world.root / "wren-2", agent="wren", run="7")
     assert kept.branch is not None
-    assert kept.branch.startswith("horae/wren-")
-    assert git("show", "horae/wren:plan.org", at=world.origin) == "wren's\n"
+    assert kept.branch.startswith("horae-work/wren/7-")
+    assert git("show", "horae-work/wren/7:plan.org", at=world.origin) == "wren's\n"
 
 
 @story

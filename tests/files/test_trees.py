@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ParamSpec
 
 import pytest
 
-from horae.core.ports import RunError
+from horae.core.ports import HeldBackError, Tree
 from horae.files.git.trees import Trees, Undelivered
 from scale import scaled
 
@@ -95,11 +95,17 @@ def ground(tmp_path: Path) -> Ground:
     return made
 
 
+async def again(trees: Trees, *, is_member: bool = False) -> Tree:
+    """Return the tree of the next run of wren."""
+    trees.release("wren")
+    return await trees.take("wren", is_member=is_member)
+
+
 @story
 async def test_a_member_works_in_the_root_if_that_is_no_repository(tmp_path: Path) -> None:
     trees = Trees(tmp_path, tmp_path / ".horae")
-    assert (await trees.make("wren")).path == tmp_path
-    brought = await trees.deliver("wren")
+    assert (await again(trees)).path == tmp_path
+    brought = await trees.deliver("wren", run="7")
     assert brought.facts() == {}
     assert await trees.undelivered("wren") is None
 
@@ -108,14 +114,14 @@ async def test_a_member_works_in_the_root_if_that_is_no_repository(tmp_path: Pat
 @story
 async def test_what_a_member_commits_comes_to_the_origin(ground: Ground, where: str) -> None:
     trees: Trees = getattr(ground, where)()
-    tree = await trees.make("wren")
+    tree = await again(trees)
     assert tree.path == trees.path_of("wren")
     assert tree.trouble == ""
     write("work.org", "* Work\n", at=tree.path)
     left = await trees.undelivered("wren")
     assert left is not None
     assert (left.commits, left.tip) == (1, git("rev-parse", "HEAD", at=tree.path).strip())
-    brought = await trees.deliver("wren")
+    brought = await trees.deliver("wren", run="7")
     assert brought.facts() == {"delivered": True}
     assert git("show", "main:work.org", at=ground.origin) == "* Work\n"
     assert await trees.undelivered("wren") is None
@@ -126,7 +132,7 @@ async def test_what_a_member_commits_comes_to_the_origin(ground: Ground, where: 
 async def test_a_member_signs_its_commits_on_a_machine_where_git_knows_nobody(
     ground: Ground, where: str
 ) -> None:
-    tree = await getattr(ground, where)().make("wren")
+    tree = await getattr(ground, where)().take("wren")
     nobody = {"PATH": os.environ["PATH"], "HOME": str(ground.side), "GIT_CONFIG_NOSYSTEM": "1"}
     command = ["git", "-c", "user.useConfigOnly=true", "commit", "-q", "--allow-empty", "-mNote"]
     subprocess.run(command, cwd=tree.path, check=True, env=nobody)
@@ -140,33 +146,127 @@ async def test_what_a_member_leaves_uncommitted_is_committed_in_its_name_and_com
     ground: Ground, where: str
 ) -> None:
     trees: Trees = getattr(ground, where)()
-    path = (await trees.make("wren")).path
+    path = (await again(trees)).path
     (path / "plan.org").write_text("* Sow\n* Reap\n")
     (path / "diary.org").write_text("* Today\n")
     (path / ".gitignore").write_text("build\n")
     (path / "build").write_text("stays here\n")
-    brought = await trees.deliver("wren")
+    brought = await trees.deliver("wren", run="7")
     assert brought.undelivered is None
     [told] = git("log", "-1", "--format=%H %an %cn %s", "main", at=ground.origin).splitlines()
     assert told == f"{brought.facts()['committed']} wren wren Uncommitted work of wren"
     assert git("show", "main:diary.org", at=ground.origin) == "* Today\n"
     assert "build" not in git("ls-tree", "--name-only", "main", at=ground.origin).splitlines()
     assert (path / "build").read_text() == "stays here\n"
-    assert (await trees.deliver("wren")).facts() == {"delivered": True, "delivery": "nothing new"}
+    assert (await trees.deliver("wren", run="7")).facts() == {
+        "delivered": True,
+        "delivery": "nothing new",
+    }
 
 
 @story
-async def test_work_that_cannot_be_committed_is_named_and_stays(ground: Ground) -> None:
+async def test_what_an_agent_that_is_no_member_leaves_uncommitted_is_kept_on_a_branch(
+    ground: Ground,
+) -> None:
     trees = ground.here()
-    path = (await trees.make("wren")).path
+    path = (await again(trees)).path
+    write("work.org", "* Work\n", at=path)
     (path / "draft.org").write_text("* Draft\n")
-    (path / ".git" / "MERGE_HEAD").write_text(git("rev-parse", "HEAD", at=path))
-    brought = await trees.deliver("wren")
-    assert str(brought.undelivered) == (
-        f"uncommitted work in {path}: it cannot be committed: {path}: a merge or rebase is in progress"
-    )
-    assert (await trees.make("wren")).path == path
-    assert (path / "draft.org").read_text() == "* Draft\n"
+    brought = await trees.deliver("wren", run="7", is_member=False)
+    assert git("show", "main:work.org", at=ground.origin) == "* Work\n"
+    assert str(brought.undelivered) == "horae-work/wren/7: it was not committed"
+    assert git("show", "horae-work/wren/7:draft.org", at=ground.root) == "* Draft\n"
+    # The next run begins with the plan root as it is, and what is kept is not in its way.
+    tree = await again(trees)
+    assert not (tree.path / "draft.org").exists()
+    assert (tree.path / "work.org").read_text() == "* Work\n"
+    assert tree.trouble == ""
+
+
+@pytest.mark.parametrize(("setting", "is_member"), [("deliver", False), ("branch", True)])
+@story
+async def test_the_setting_decides_about_uncommitted_work_of_every_agent(
+    ground: Ground, setting: str, is_member: bool
+) -> None:
+    trees = replace(ground.here(), uncommitted=setting)
+    path = (await again(trees)).path
+    (path / "draft.org").write_text("* Draft\n")
+    brought = await trees.deliver("wren", run="7", is_member=is_member)
+    assert (brought.branch is None) == (setting == "deliver")
+
+
+@story
+async def test_a_merge_that_an_agent_has_not_finished_is_kept_with_all_its_files(
+    ground: Ground,
+) -> None:
+    trees = ground.here()
+    path = (await again(trees)).path
+    _merges(path, "oats")
+    (path / "note.txt").write_text("half\n")
+    brought = await trees.deliver("wren", run="7")
+    assert str(brought.undelivered) == "horae-work/wren/7: a merge is in progress"
+    assert git("show", "horae-work/wren/7:note.txt", at=ground.root) == "half\n"
+    assert "one oats" in git("show", "horae-work/wren/7:plan.org", at=ground.root)
+    tree = await again(trees)
+    assert tree.trouble == ""
+    assert git("status", "--porcelain", "--branch", at=tree.path).startswith("## main")
+
+
+@story
+async def test_what_a_run_left_whose_end_nobody_saw_is_brought_home_before_the_next(
+    ground: Ground,
+) -> None:
+    trees = ground.here()
+    path = (await again(trees, is_member=True)).path
+    (path / "diary.org").write_text("* Today\n")
+    await again(trees, is_member=True)
+    assert git("show", "main:diary.org", at=ground.origin) == "* Today\n"
+
+
+@story
+async def test_a_run_beside_another_one_of_the_agent_has_a_tree_of_its_own(ground: Ground) -> None:
+    one, two = ground.here(), ground.here()
+    first, second = await one.take("wren"), await two.take("wren")
+    assert (first.key, second.key) == ("wren", "wren~2")
+    write("second.org", "* Second\n", at=second.path)
+    assert (await two.deliver(second.key, run="8")).undelivered is None
+    assert git("log", "-1", "--format=%s", "main", at=ground.origin) == "Write second.org\n"
+    one.release(first.key)
+    assert (await two.take("wren")).key == "wren"
+
+
+@story
+async def test_edits_of_a_person_that_no_tree_has_are_named(ground: Ground) -> None:
+    (ground.root / "plan.org").write_text("* Sow\n* Reap\n")
+    (ground.root / "new.org").write_text("* New\n")
+    (ground.root / "board/tasks").mkdir(parents=True)
+    (ground.root / "board/tasks/001-bed.md").write_text("---\nid: 1\n---\n")
+    (ground.root / "notes.txt").write_text("no plan\n")
+    tree = await ground.here().take("wren")
+    assert set(tree.edits) == {"plan.org", "new.org", "board/tasks/001-bed.md"}
+    assert (tree.path / "plan.org").read_text() == "* Sow\n"
+
+
+@story
+async def test_a_tree_that_is_no_repository_any_more_is_moved_away_and_made_again(
+    ground: Ground,
+) -> None:
+    trees = ground.here()
+    path = (await again(trees)).path
+    (path / "work.txt").write_text("all of it\n")
+    shutil.rmtree(path / ".git")
+    tree = await again(trees)
+    kept = path.with_name("wren~lost-1")
+    assert tree.trouble == f"the last tree is no longer a repository and is now {kept}"
+    assert (kept / "work.txt").read_text() == "all of it\n"
+    assert (tree.path / "plan.org").exists()
+
+
+@story
+async def test_a_tree_that_the_disk_does_not_take_holds_the_run_back(ground: Ground) -> None:
+    (ground.side / "data/trees").write_text("a file in the way\n")
+    with pytest.raises(HeldBackError, match="the tree of wren cannot be made"):
+        await ground.here().take("wren")
 
 
 # What agents do to the repositories that they work in
@@ -224,45 +324,120 @@ def _links(path: Path, mark: str) -> None:
 
 def _many(path: Path, mark: str) -> None:
     (path / f"many-{mark}").mkdir()
-    for number in range(200):
+    for number in range(scaled(10_000, few=500)):
         (path / f"many-{mark}" / f"{number}.txt").write_text(f"{mark} {number}")
 
 
+def _rebases(path: Path, mark: str) -> None:
+    start = git("rev-parse", "HEAD", at=path).strip()
+    write("plan.org", f"* own {mark}\n", at=path)
+    git("checkout", "-q", "-b", f"other-{mark}", start, at=path)
+    write("plan.org", f"* other {mark}\n", at=path)
+    git("checkout", "-q", "-", at=path)
+    _try("rebase", "-q", f"other-{mark}", at=path)
+    _leaves(path, f"{mark}-half")
+
+
+def _picks(path: Path, mark: str) -> None:
+    _rebases(path, mark)
+    git("rebase", "--abort", at=path)
+    _try("cherry-pick", f"other-{mark}", at=path)
+
+
+def _stashes(path: Path, mark: str) -> None:
+    (path / "plan.org").write_text(f"* stashed {mark}\n")
+    git("stash", "-q", at=path)
+    write("plan.org", f"* Sow\n* after {mark}\n", at=path)
+    _try("stash", "pop", "-q", at=path)
+
+
+def _binds_a_submodule(path: Path, mark: str) -> None:
+    _nests(path, mark)
+    git("submodule", "add", "-q", f"./nested-{mark}", at=path)
+    git("commit", "-qm", f"Bind {mark}", at=path)
+
+
+def _hides(path: Path, mark: str) -> None:
+    (path / f"{mark}.log").write_text(mark)  # which the plan ignores
+
+
+def _locks_a_file(path: Path, mark: str) -> None:
+    _leaves(path, mark)
+    (path / f"{mark}.txt").chmod(0)
+
+
+def _bisects(path: Path, mark: str) -> None:
+    for name in ("one", "two", "three"):
+        write("log.txt", f"{name} {mark}\n", at=path)
+    git("bisect", "start", "-q", "HEAD", "HEAD~2", at=path)
+
+
+def _drops_git(path: Path, mark: str) -> None:
+    _leaves(path, mark)
+    shutil.rmtree(path / ".git")
+
+
+def _try(*args: str, at: Path) -> None:
+    subprocess.run(
+        ["git", *args], cwd=at, check=False, capture_output=True, env={**os.environ, **PERSON}
+    )
+
+
 ODD: tuple[Callable[[Path, str], None], ...] = (
-    _leaves, _changes, _deletes, _commits_elsewhere, _detaches,
-    _merges, _stages, _nests, _links, _many,
+    _leaves, _changes, _deletes, _commits_elsewhere, _detaches, _merges, _stages, _nests, _links,
+    _many, _rebases, _picks, _stashes, _binds_a_submodule, _hides, _locks_a_file, _bisects,
+    _drops_git,
 )  # fmt: skip
 
 
+@pytest.mark.parametrize("is_member", [True, False])
 @story
 async def test_nothing_that_an_agent_leaves_is_lost_whatever_it_does_to_its_repository(
-    ground: Ground,
+    ground: Ground, is_member: bool
 ) -> None:
     chance = random.Random(7)
+    (ground.root / ".gitignore").write_text("*.log\n")
+    git("add", ".gitignore", at=ground.root)
     write("spare.org", "* Spare\n", at=ground.root)
     git("push", "-q", "origin", "main", at=ground.root)
-    trees = ground.here()
-    for number in range(scaled(50, few=len(ODD))):
-        agent = chance.choice(["wren", "moss", "fern"])
-        path = (await trees.make(agent)).path  # whatever was before, the next run goes on
-        mark, odd = f"mark{number}", ODD[number % len(ODD)]
-        odd(path, mark)
-        brought = await trees.deliver(agent)
-        assert _is_found(mark, ground.root, ground.origin, path), (odd.__name__, brought)
+    trees, marks, behind = ground.here(), [], 0
+    rounds = [*ODD, *chance.choices(ODD, k=scaled(50, few=len(ODD)) - len(ODD))]
+    chance.shuffle(rounds)
+    for number, odd in enumerate(rounds):
+        mark = f"mark{number}x"
+        marks.append(mark)
+        if number % 3 == 0:  # the plan goes on meanwhile
+            write("plan.org", f"* Sow\n* a person's {mark}\n", at=ground.root)
+            git("push", "-q", "origin", "main", at=ground.root)
+        tree = await trees.take("wren", is_member=is_member)  # whatever was, the next run goes on
+        behind += "behind" in tree.trouble
+        odd(tree.path, mark)
+        brought = await trees.deliver(tree.key, run=str(number), is_member=is_member)
         assert git("status", "--porcelain", at=ground.root) == "", odd.__name__
-        if brought.undelivered is not None:
-            assert str(brought.undelivered)
-            await asyncio.to_thread(shutil.rmtree, path)  # a person has taken it
+        assert brought.undelivered is None or str(brought.undelivered)
+        trees.release(tree.key)
+    here = ground.side / "data/trees"
+    lost = {
+        mark: odd.__name__
+        for mark, odd in zip(marks, rounds, strict=True)
+        if not _is_found(mark, ground.root, ground.origin, here)
+    }
+    assert lost == {}
+    assert behind == 0  # each conflict was set aside
+    said = git("log", "--format=%an", "main", at=ground.origin).split()
+    assert set(said) <= {"ada", "wren", "horae"}
 
 
-def _is_found(mark: str, root: Path, origin: Path, clone: Path) -> bool:
-    for place in (root, origin):
+def _is_found(mark: str, root: Path, origin: Path, trees: Path) -> bool:
+    """Tell whether a text is in a commit that some name leads to, or in a file of a tree."""
+    clones = [each for each in trees.iterdir() if (each / ".git").is_dir()]
+    for place in (root, origin, *clones):
         if git("log", "--all", "--format=%H", f"-S{mark}", at=place):
             return True
     return any(
         mark in each.read_text(errors="replace")
-        for each in clone.rglob("*")
-        if each.is_file() and ".git" not in each.relative_to(clone).parts[:1]
+        for each in trees.rglob("*")
+        if each.is_file() and os.access(each, os.R_OK) and ".git" not in each.parts
     )
 
 
@@ -270,10 +445,10 @@ def _is_found(mark: str, root: Path, origin: Path, clone: Path) -> bool:
 @story
 async def test_a_clone_follows_what_others_pushed(ground: Ground, where: str) -> None:
     trees: Trees = getattr(ground, where)()
-    await trees.make("wren")
+    await again(trees)
     write("more.org", "* More\n", at=ground.root)
     git("push", "-q", "origin", "main", at=ground.root)
-    tree = await trees.make("wren")
+    tree = await again(trees)
     assert (tree.path / "more.org").read_text() == "* More\n"
 
 
@@ -281,17 +456,33 @@ async def test_a_clone_follows_what_others_pushed(ground: Ground, where: str) ->
 @story
 async def test_what_does_not_fit_is_on_a_branch_and_says_so(ground: Ground, where: str) -> None:
     trees: Trees = getattr(ground, where)()
-    tree = await trees.make("wren")
+    tree = await again(trees)
     write("plan.org", "* Wren's\n", at=tree.path)
     write("plan.org", "* A person's\n", at=ground.root)
     git("push", "-q", "origin", "main", at=ground.root)
-    brought = await trees.deliver("wren")
-    assert brought.branch == "horae/wren"
-    assert str(brought.undelivered).startswith("horae/wren: ")
+    brought = await trees.deliver("wren", run="7")
+    assert brought.branch == "horae-work/wren/7"
+    assert str(brought.undelivered).startswith("horae-work/wren/7: ")
     kept_at = ground.root if where == "here" else ground.origin
-    assert git("show", "horae/wren:plan.org", at=kept_at) == "* Wren's\n"
-    # The clone stays as it is, and says why.
-    assert "plan.org" in (await trees.make("wren")).trouble
+    assert git("show", "horae-work/wren/7:plan.org", at=kept_at) == "* Wren's\n"
+    tree = await again(trees)
+    assert (tree.trouble, (tree.path / "plan.org").read_text()) == ("", "* A person's\n")
+
+
+@story
+async def test_a_run_goes_on_with_the_tree_that_it_has_and_says_how_far_that_is_behind(
+    ground: Ground,
+) -> None:
+    trees = ground.here()
+    tree = await again(trees)
+    write("plan.org", "* Wren's\n", at=tree.path)
+    ground.origin.rename(ground.side / "gone.git")
+    assert (await trees.deliver("wren", run="7")).branch is None  # it waits for the origin
+    for number in range(3):
+        write("plan.org", f"* A person's {number}\n", at=ground.root)
+    tree = await again(trees)
+    assert tree.trouble == "3 commits behind, conflict in plan.org"
+    assert (tree.path / "plan.org").read_text() == "* Wren's\n"
 
 
 @pytest.mark.parametrize("where", ["here", "away"])
@@ -300,18 +491,18 @@ async def test_an_origin_that_is_away_leaves_the_work_where_it_is_and_says_how_m
     ground: Ground, where: str
 ) -> None:
     trees: Trees = getattr(ground, where)()
-    tree = await trees.make("wren")
+    tree = await again(trees)
     for name in ("one.org", "two.org"):
         write(name, "* Work\n", at=tree.path)
     ground.origin.rename(ground.side / "gone.git")
-    brought = await trees.deliver("wren")
+    brought = await trees.deliver("wren", run="7")
     left = brought.undelivered
     assert left is not None
     assert left.commits == 2
     assert str(left).startswith(f"2 commits in {tree.path}: ")
     assert brought.facts()["undelivered"] == left.data()
     assert (ground.side / "gone.git").rename(ground.origin)
-    assert (await trees.deliver("wren")).undelivered is None
+    assert (await trees.deliver("wren", run="7")).undelivered is None
 
 
 @story
@@ -319,9 +510,9 @@ async def test_a_clone_stays_on_the_branch_of_its_root(ground: Ground) -> None:
     git("branch", "deploy", at=ground.origin)
     trees = ground.away()
     git("switch", "-qc", "deploy", "origin/main", at=trees.root)
-    tree = await trees.make("wren")
+    tree = await again(trees)
     write("work.org", "* Work\n", at=tree.path)
-    assert (await trees.deliver("wren")).undelivered is None
+    assert (await trees.deliver("wren", run="7")).undelivered is None
     assert git("show", "deploy:work.org", at=ground.origin) == "* Work\n"
     assert "work.org" not in git("ls-tree", "--name-only", "main", at=ground.origin)
 
@@ -331,13 +522,13 @@ async def test_an_origin_that_is_not_named_says_which_setting_would_name_it(
     ground: Ground,
 ) -> None:
     trees = Trees(ground.root, ground.side / "data")
-    tree = await trees.make("wren")
+    tree = await again(trees)
     write("work.org", "* Work\n", at=tree.path)
-    brought = await trees.deliver("wren")
+    brought = await trees.deliver("wren", run="7")
     assert brought.facts()["delivered"] is False
     assert "git.local" in str(brought.undelivered)
     away = replace(ground.away(), local=())
-    assert "git.local" in (await away.make("wren")).trouble
+    assert "git.local" in (await away.take("wren")).trouble
 
 
 @story
@@ -345,12 +536,12 @@ async def test_what_a_member_writes_into_its_settings_leads_its_work_nowhere_els
     ground: Ground,
 ) -> None:
     trees = ground.away()
-    tree = await trees.make("wren")
+    tree = await again(trees)
     elsewhere = ground.side / "elsewhere.git"
     git("init", "-q", "--bare", str(elsewhere), at=ground.side)
     git("remote", "set-url", "--push", "origin", str(elsewhere), at=tree.path)
     write("work.org", "* Work\n", at=tree.path)
-    assert (await trees.deliver("wren")).undelivered is None
+    assert (await trees.deliver("wren", run="7")).undelivered is None
     assert git("show", "main:work.org", at=ground.origin) == "* Work\n"
     assert git("branch", "--list", at=elsewhere) == ""
 
@@ -422,37 +613,40 @@ async def test_no_setting_of_a_clone_counts_and_the_work_in_it_is_delivered(
     ground: Ground, where: str
 ) -> None:
     trees: Trees = getattr(ground, where)()
-    path, canary = (await trees.make("wren")).path, ground.side / "canary"
+    path, canary = (await again(trees)).path, ground.side / "canary"
     write("work.org", "* Work\n", at=path)
     (path / "draft.org").write_text("* Draft\n")
     (path / ".gitattributes").write_text("* filter=x diff=x merge=x\n")
     _is_hostile(path, canary)
     config = (path / ".git/config").read_text()
-    assert (await trees.deliver("wren")).undelivered is None
+    assert (await trees.deliver("wren", run="7")).undelivered is None
     for name in ("work", "draft"):
         assert git("show", f"main:{name}.org", at=ground.origin) == f"* {name.capitalize()}\n"
     git("pull", "-q", at=ground.root)
     write("next.org", "* Next\n", at=ground.root)
     git("push", "-q", "origin", "main", at=ground.root)
-    assert (await trees.make("wren")).trouble == ""
+    assert (await again(trees)).trouble == ""
     assert (path / "next.org").read_text() == "* Next\n"
     assert (path / ".git/config").read_text() == config
     _nests(path, "inner")
     _is_hostile(path / "nested-inner", canary)
-    await trees.deliver("wren")
-    await trees.make("wren")
+    await trees.deliver("wren", run="7")
+    await again(trees)
     await trees.undelivered("wren")
     assert not canary.exists()
 
 
 @story
-async def test_a_clone_whose_repository_is_elsewhere_is_refused(ground: Ground) -> None:
+async def test_a_clone_whose_repository_is_elsewhere_is_refused_and_made_again(
+    ground: Ground,
+) -> None:
     trees = ground.here()
-    path = (await trees.make("wren")).path
+    path = (await again(trees)).path
     (path / ".git").rename(ground.side / "moved")
     (path / ".git").write_text(f"gitdir: {ground.side / 'moved'}\n")
-    assert "its .git is not a directory" in (await trees.make("wren")).trouble
-    assert (await trees.deliver("wren")).undelivered is not None
+    assert not (await trees.deliver("wren", run="7")).facts()["delivered"]
+    assert "is no longer a repository" in (await again(trees)).trouble
+    assert (await trees.deliver("wren", run="8")).undelivered is None
 
 
 @story
@@ -461,7 +655,7 @@ async def test_a_clone_that_was_not_finished_is_made_anew(ground: Ground) -> Non
     half = ground.side / "data/trees/wren~"
     half.mkdir(parents=True)
     git("init", "-q", ".", at=half)  # as a kill in the middle leaves it
-    tree = await trees.make("wren")
+    tree = await again(trees)
     assert (tree.path / "plan.org").exists()
     assert not half.exists()
 
@@ -476,19 +670,21 @@ async def test_what_must_not_come_in_stays_out_of_the_root_and_of_the_clone(
     git("commit", "-qm", "evil", at=ground.root)
     git("push", "-q", "origin", "main", at=ground.root)
     for _ in range(2):
-        tree = await trees.make("wren")
+        tree = await again(trees)
         assert "evil" in tree.trouble
         assert not (tree.path / "evil").is_symlink()
 
 
 @story
 async def test_a_clone_of_another_origin_is_not_worked_in(ground: Ground) -> None:
-    await ground.away().make("wren")
+    trees = ground.away()
+    await again(trees)
+    trees.release("wren")
     second = ground.side / "second.git"
     git("clone", "-q", "--bare", str(ground.origin), str(second), at=ground.side)
-    moved = Trees(ground.away().root, ground.side / "other", [second], str(second))
-    with pytest.raises(RunError, match="not a clone of"):
-        await moved.make("wren")
+    moved = Trees(trees.root, ground.side / "other", [second], str(second))
+    with pytest.raises(HeldBackError, match="not a clone of"):
+        await moved.take("wren")
 
 
 def test_of_a_machine_that_is_gone_nothing_is_guessed() -> None:

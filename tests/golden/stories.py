@@ -775,6 +775,21 @@ stray
     story.git("commit", "-qm", "Begin")
     await story.type(script)
     story.files("under git", "plan")
+    for run, text in {"7": "kept\n", "8": "other\n"}.items():
+        story.git("switch", "-qc", f"horae-work/wren/{run}")
+        story.write("kept.txt", text)
+        story.git("add", "kept.txt")
+        story.git("commit", "-qm", f"Keep {run}")
+        story.git("switch", "-q", "-")
+    await story.type("""
+        horae agent work list --json
+        horae agent work show wren/7 --json
+        horae agent work show moss --json
+        horae agent work take wren/7 --json
+        horae agent work take wren/8 --json
+        horae agent work drop wren --json
+        horae agent work list --json
+        """)
     story.log("commits without an origin")
     story.write("plan.org", plan)
     story.git("init", "-q", "--bare", str(story.side / "origin.git"))

@@ -25,6 +25,7 @@ from horae.core.entry import Work
 from horae.core.gate import Capacity
 from horae.core.service import Service
 from horae.core.views import EngineFacts
+from horae.files.git.trees import Trees
 from horae.process.processes import LOG_NAME, Processes
 from horae.process.run_settings import RunSettings
 from horae.sources.agents.runner import Registry
@@ -234,7 +235,9 @@ async def engine(
     async with Processes(data) as processes:
         place = RunSettings(root, data, os.environ, timedelta(seconds=60))
         registry, store = Registry(command=lambda: ("cat",)), TriggerStore(ledger)
-        agents = block_agents(lambda: registry, processes, place, card=store.agent)
+        agents = block_agents(
+            lambda: registry, processes, place, Trees(root, data), card=store.agent
+        )
         engine = Engine(
             clock=clock,
             ledger=ledger,

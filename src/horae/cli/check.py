@@ -221,6 +221,7 @@ def _check_crew(config: Config) -> Iterator[Diagnostic]:
     if config.crew_def is None and config.keeper_def is None:
         return
     from horae.context import find_agents
+    from horae.files.git.repository import is_repository
     from horae.sources.crew.source import check_keeper, check_manifest
 
     for agent in (registry := find_agents(config, has_plans=False).registry):
@@ -228,6 +229,11 @@ def _check_crew(config: Config) -> Iterator[Diagnostic]:
         if why is not None:
             place = (agent.origin.file, agent.origin.line, 1)
             yield Diagnostic(*place, "agent-unready", Severity.WARNING, why.reason, why.fix)
+    if not is_repository(config.root):
+        file = os.path.relpath(config.crew_def or config.keeper_def or "", config.root)
+        message = "the plan root is not under git, so that agents work in it and share all files"
+        fix = "run `git init` and commit the plan; each agent then works in a clone of it"
+        yield Diagnostic(file, 1, 1, "agent-tree", Severity.INFO, message, fix)
     continuous, breather = config.keeper_continuous, config.keeper_breather
     if config.crew_def is not None:
         yield from check_manifest(config.crew_def, continuous=continuous, breather=breather)

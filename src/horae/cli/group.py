@@ -72,6 +72,7 @@ agent list | sources.agents.commands:agents | List agents and whether each can r
 agent show | sources.agents.commands:show | Show the definition and the tools of an agent
 agent run | sources.agents.commands:run | Run an agent now and show its output
 agent tick | sources.crew.commands:tick | Start the next tick of an agent now
+agent work | sources.agents.commands:work | List, show, merge or remove kept work of agents
 agent lifecycle | sources.crew.commands:lifecycle | Show the next ticks of a lifecycle
 task | sources.board.commands:task | Add, schedule, move and list the tasks of a board
 trigger | sources.triggers.commands:trigger | Start agents by cron, webhook, issue or request

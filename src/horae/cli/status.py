@@ -656,7 +656,14 @@ def _print_answer(answer: explain.WhyAnswer, zone_name: str, *later: datetime | 
         is_later and f"starts at {moment_text(receipt.start_at, zone_name)} or later",
         f"receipt {filed.number} (key {receipt.key}), from {filed.origin}{commit}",
         explain.filed_policy_words(filed, zone_name=zone_name),
-        *(explain.run_words(run, zone_name, is_over=is_over) for run in answer.runs),
+        *(
+            words
+            for run in answer.runs
+            for words in (
+                explain.run_words(run, zone_name, is_over=is_over),
+                *explain.work_words(run.facts),
+            )
+        ),
     )
     for fact in filter(None, facts):
         echo(f"  {fact}")

@@ -269,6 +269,7 @@ SITE: Final = matching(
 )
 BUDGET: Final = SettingKind("a budget such as $2/day; 200k tokens/week; 20 runs/day", _budget)
 COMMAND: Final = SettingKind('a command such as ["my-agent", "--once"]', _command)
+UNCOMMITTED: Final = matching("deliver or branch", r"deliver|branch")
 LABELS: Final = several('labels such as ["gpu", "berlin"]', _id)
 HOST: Final = matching("a host", r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+")
 NAMES: Final = several('names of hosts such as ["plans.example.org"]', HOST.read)
@@ -446,6 +447,12 @@ class Config(Struct, frozen=True, eq=False, kw_only=True):
     )
     agent_command: tuple[str, ...] | None = setting(
         COMMAND, None, "command that runs agents without a command of their own", is_hot=True
+    )
+    agent_uncommitted: str | None = setting(
+        UNCOMMITTED,
+        None,
+        "what becomes of files that an agent has not committed; default: `deliver` for members"
+        " of the crew, `branch` for other agents",
     )
     board_dir: str | None = setting(
         BENEATH,

@@ -27,7 +27,7 @@ from horae.timing.rfc3339 import Rfc3339Error, format_with_offset, parse_rfc3339
 from horae.timing.zone import instant, zone
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from horae.core.ports import Listed, Run
 
@@ -383,6 +383,24 @@ def run_words(run: Run, zone_name: str, *, is_over: bool = False) -> str:
         return f"{begun}, {outcome} after {took}, {run.reason}"
     code = f", {code}" if code else ""
     return f"{begun}, {outcome} after {took}{code}{reason}"
+
+
+def work_words(facts: Mapping[str, object]) -> Iterator[str]:
+    """Yield where the run of an agent worked, if not as usual, and where its work is kept.
+
+    >>> kept = {"branch": "horae-work/wren/7", "delivery": "both sides changed plan.org"}
+    >>> list(work_words(kept))
+    ['work: kept on horae-work/wren/7 (both sides changed plan.org); see `horae agent work`']
+    """
+    if "tree" in facts:
+        yield f"tree: {facts['tree']}"
+    if isinstance(edits := facts.get("edits"), list):
+        yield f"tree: without the uncommitted edits of {', '.join(map(str, edits))}"
+    if "branch" in facts:
+        yield f"work: kept on {facts['branch']} ({facts.get('delivery')}); see `horae agent work`"
+        yield from (f"  {line}" for line in str(facts.get("diff", "")).splitlines())
+    elif facts.get("delivered") is False:
+        yield f"work: not delivered yet ({facts.get('delivery')})"
 
 
 # Whose words name the actor already; those of an older version have no code.

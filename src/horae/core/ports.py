@@ -656,6 +656,20 @@ class RunPlace:
         return self.data / f"runs/{run.started_at:%Y-%m-%d}/{run.number}"
 
 
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Where a run of an agent works: a clone of the plan root, or the plan root itself."""
+
+    path: Path
+    key: str = ""  # of the clone, if it is one
+    trouble: str = ""  # in what it is not as the plan root has it, if it is not
+    edits: tuple[str, ...] = ()  # files of the plan root whose last edits are not committed
+
+    def facts(self) -> dict[str, object]:
+        facts: dict[str, object] = {"tree": self.trouble} if self.trouble else {}
+        return facts | ({"edits": list(self.edits)} if self.edits else {})
+
+
 # The members of the crew by name, each with the function that reads its agent or raises RunError.
 Crew: TypeAlias = "Callable[[], Mapping[str, Callable[[], Agent]]]"
 
@@ -692,18 +706,28 @@ class AgentRunner(Protocol):
         facts: Mapping[str, str] | None = None,
         tools: ToolPolicy | None = None,
         model: str | None = None,
+        tree: Tree | None = None,
     ) -> Held:
         """Make a run of an agent that waits for its go, or raise RunError.
 
-        *tools* and *model* count instead of the definition's; a program that cannot keep *tools* is
-        not started. *facts* are more variables about the run.
+        It works in the *tree* that was taken for it, or in one that it takes itself, and its end
+        delivers its work. *tools* and *model* count instead of the definition's; a program that
+        cannot keep *tools* is not started. *facts* are more variables about the run.
         """
 
     async def reserve(self, agent: Agent, job: Job) -> object:
         """Raise HeldBackError if each account that a run may use is under a usage limit."""
 
+    async def take(self, agent: Agent) -> Tree:
+        """Return the tree of a run to be, up to date; `hold` or `release` follows."""
+
+    def release(self, tree: Tree) -> None: ...
+
     async def look_back(self, run: Run, agent: Agent | None = None) -> Ended | Unreleased | None:
-        """Return how a run of an earlier engine ended; *agent* is whose secrets are masked."""
+        """Return how a run of an earlier engine ended, once its work is delivered.
+
+        *agent* is whose secrets are masked, and whose uncommitted work it is.
+        """
 
 
 class AgentAnswers(Protocol):
@@ -729,6 +753,6 @@ class AgentAnswers(Protocol):
     ) -> bytes:
         """Return the answer of an agent, or raise RunError; cancelled, its run is ended.
 
-        *note* gets what is known of how it ended, such as tokens and cost; *filed* is the receipt
-        that the run belongs to, if there is one.
+        *note* gets what is known of how it ended, such as tokens, cost and delivery; *filed* is
+        the receipt that the run belongs to, if there is one.
         """

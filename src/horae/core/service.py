@@ -79,8 +79,9 @@ _EXITED_BEFORE: Final = Reason(
 )
 _TROUBLES: Final = {  # what of an agent's work a person should look at
     "pull": "the plan root is not up to date with its origin",
-    "tree": "the agent's clone is not up to date with the plan root",
-    "delivery": "the agent's work is not delivered and stays on its branch",
+    "tree": "the agent's tree is not up to date with the plan root",
+    "edits": "the agent's tree does not have the uncommitted edits of the plan root",
+    "delivery": "the agent's work is not delivered",
 }
 
 

@@ -19,6 +19,7 @@ from horae.core.ports import Ended, Run
 from horae.core.receipt import Status
 from horae.core.secret import parse_source
 from horae.core.tool_policy import OPEN, ToolPolicy, parse_policy
+from horae.files.git.trees import Trees
 from horae.process.processes import Processes, can_kill_trees
 from horae.process.run_settings import RunSettings
 from horae.process.secrets import NamedSecrets
@@ -405,7 +406,12 @@ class Stage:
         )
         async with Processes(self.data) as processes:
             provider = Where(url=url, key="MODEL_API_KEY", is_named=is_named)
-            host = AgentHost(Registry(provider=provider), processes, self.place)
+            host = AgentHost(
+                Registry(provider=provider),
+                processes,
+                self.place,
+                Trees(self.place.root, self.data),
+            )
             who = Agent("wren", definition, Origin("wren.org", 1), variables=("BOT_TOKEN",))
             part = Part(7, self.directory)
             held = await host.hold(who, "Sweep.", run=part, timeout=timeout)

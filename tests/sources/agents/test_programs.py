@@ -17,6 +17,7 @@ from horae.core.agent import Agent, parse_agent
 from horae.core.entry import Origin
 from horae.core.receipt import Status
 from horae.core.tool_policy import OPEN, ToolPolicy, parse_policy
+from horae.files.git.trees import Trees
 from horae.process.processes import Processes, can_kill_trees
 from horae.process.run_settings import RunSettings
 from horae.sources.agents import programs
@@ -438,7 +439,7 @@ async def asked(program: str, home: Path, *replies: Reply, command: str = "") ->
         )
         async with Processes(data) as processes:
             part, limit = Part(1, data / "runs/1"), timedelta(minutes=3)
-            host = AgentHost(Registry(), processes, place)
+            host = AgentHost(Registry(), processes, place, Trees(place.root, place.data))
             held = await host.hold(who, "Water the beans.", run=part, timeout=limit)
             held.go()
             ended = await held.ended()

@@ -22,6 +22,7 @@ from horae.core.entry import Origin
 from horae.core.ports import Ended, Held, Run, RunError, Unreleased
 from horae.core.receipt import Status
 from horae.core.tool_policy import ToolPolicy, parse_policy
+from horae.files.git.trees import Trees
 from horae.process.processes import Processes, can_kill_trees
 from horae.process.run_settings import RunSettings
 from horae.sources.agents.runner import (
@@ -89,7 +90,9 @@ class Stage:
         return Part(7, self.directory)
 
     def host(self, processes: Processes, registry: Registry | None = None) -> AgentHost:
-        return AgentHost(registry or Registry(), processes, self.place)
+        return AgentHost(
+            registry or Registry(), processes, self.place, Trees(self.place.root, self.place.data)
+        )
 
     def log(self) -> str:
         path = self.directory / "output.log"
@@ -405,7 +408,12 @@ async def asking(home: Path, **options: Any) -> AsyncIterator[Yard]:
         registry.add(each, environ={"PATH": PATH})
 
     async with yard(home, **options) as place:
-        host = AgentHost(registry, place.processes, place.place)
+        host = AgentHost(
+            registry,
+            place.processes,
+            place.place,
+            Trees(place.place.root, place.place.data),
+        )
 
         async def find(name: str | None) -> tuple[AgentHost, Agent]:
             return host, registry.get(name or "")

@@ -174,7 +174,10 @@ async def open_hall(
     async with Processes(home.data) as processes:
         place = RunSettings(home.root, home.data, os.environ, timedelta(minutes=10))
         board = CommittedBoard(Board.below(home.root))
-        agents, members = AgentHost(Registry(), processes, place), Roster(home.manifest).agents
+        agents, members = (
+            AgentHost(Registry(), processes, place, Trees(place.root, place.data)),
+            Roster(home.manifest).agents,
+        )
         dispatcher = Dispatcher(
             board,
             members,
@@ -190,7 +193,6 @@ async def open_hall(
             members,
             ledger=ledger,
             clock=clock,
-            trees=Trees(place.root, place.data),
             heard=dispatcher.note_change,
         )
         source = BoardSource(
@@ -459,18 +461,21 @@ async def test_a_run_that_was_never_let_go_knows_its_own_claim_the_next_time(hom
 
 
 @story
-async def test_a_run_that_cannot_be_made_gives_its_task_back_with_the_reason(home: Home) -> None:
+async def test_a_task_whose_tree_cannot_be_made_is_held_with_the_reason(home: Home) -> None:
     home.make("wren")
     home.task(1)
     home.commit_all()
     (home.data / "trees").write_text("in the way\n")
     async with open_hall(home) as hall:
-        [(_, status, reason)] = await hall.until_ended(1)
-    assert status == "failed"
-    assert "the clone " in reason
-    task = home.read(1)
-    assert (task.status, task.number("attempt"), task.text("claimed_by")) == ("todo", 1, None)
-    assert home.git("log", "-1", "--format=%s").strip() == "Move task #1 to todo"
+
+        async def held() -> str:
+            found = await hall.ledger.find("task:1:work")
+            page = await hall.ledger.receipts(entry=found[0].number) if found else None
+            own = [each.receipt for each in page.receipts] if page else []
+            return next((each.reason for each in own if each.status.value == "held"), "")
+
+        reason = await until(held)
+        assert reason == f"the tree of wren cannot be made: {home.data}/trees: file exists"
 
 
 @story
@@ -558,9 +563,9 @@ async def test_work_that_does_not_go_in_cleanly_goes_to_review_with_its_branch(h
         (home.path / "go").touch()
         await hall.until_ended(1)
     task = home.read(1)
-    assert (task.status, task.text("branch")) == ("review", "horae/wren")
+    assert (task.status, task.text("branch")) == ("review", "horae-work/wren/1")
     assert (home.root / "bed.txt").read_text() == "peas\n"
-    assert home.git("show", "horae/wren:bed.txt") == "beans\n"
+    assert home.git("show", "horae-work/wren/1:bed.txt") == "beans\n"
 
 
 # Who is asked, and what is said
@@ -633,7 +638,7 @@ class DispatchStage:
 
 def host_of(home: Home, processes: Processes) -> AgentHost:
     place = RunSettings(home.root, home.data, os.environ, MINUTE)
-    return AgentHost(Registry(), processes, place)
+    return AgentHost(Registry(), processes, place, Trees(place.root, place.data))
 
 
 @asynccontextmanager
@@ -661,7 +666,6 @@ def runner_of(stage: DispatchStage, processes: Processes) -> DispatchRunner:
         Roster(home.manifest).agents,
         ledger=stage.ledger,
         clock=stage.clock,
-        trees=Trees(home.root, home.data),
     )
 
 

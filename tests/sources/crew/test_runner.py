@@ -327,19 +327,14 @@ async def test_work_that_does_not_fit_stays_on_its_branch_until_a_person_takes_i
         assert filed.status is Status.DONE
         assert (ground.root / "shared.txt").read_text() == "person\n"
         assert git("status", "--porcelain", at=ground.root) == ""
-        assert git("show", "horae/wren:shared.txt", at=ground.root) == "agent\n"
-        assert "wren" in await here.problems()
-        assert "the agent's work is not delivered and stays on its branch (horae/wren: " in (
-            await here.problems()
-        )
-        # The tick goes on from where its own tree is, and says that this is behind.
+        kept_at = f"horae-work/wren/{(await here.run_of(filed)).number}"
+        assert git("show", f"{kept_at}:shared.txt", at=ground.root) == "agent\n"
+        assert f"({kept_at}: both sides changed shared.txt)" in await here.problems()
+        # The next tick begins with the plan as it is.
         ground.agent("cat shared.txt > SIDE/base")
         await here.tick()
-        assert ground.seen("base") == "agent\n"
-        assert set((await here.agent()).troubles) == {"delivery", "tree"}
-        git("merge", "-q", "-X", "theirs", "horae/wren", at=ground.root)
-        await here.tick()
-        assert await here.problems() == ""
+        assert ground.seen("base") == "person\n"
+        assert (await here.agent()).troubles == {}
 
 
 @story
@@ -358,7 +353,7 @@ async def test_an_origin_that_is_a_path_is_asked_only_if_the_settings_name_it(
             assert "list it in the setting git.local" in words
         facts = (await here.run_of(filed)).facts
         assert facts["delivered"] is False
-        assert git("show", "horae/wren:new.txt", at=ground.root) == "x\n"
+        assert git("branch", "--list", "horae-work/*", at=ground.root) == ""  # it waits
     with (ground.root / "horae.toml").open("a") as file:
         file.write('[git]\nlocal = ["../side/origin.git"]\n')
     async with kept(ground) as here:
@@ -438,7 +433,6 @@ async def test_a_crashing_agent_is_retried_in_its_place_and_after_three_times_is
         ("definition", "no agent is defined here"),
         ("no definition", "does not exist"),
         ("no day", "the lifecycle cannot be read"),
-        ("tree", "the clone "),
     ],
 )
 @story
@@ -452,15 +446,34 @@ async def test_what_keeps_an_agent_from_running_fails_its_tick_and_stops_nothing
             (ground.root / "wren.org").unlink()
         case "no day":
             (ground.root / "day.org").unlink()
-        case "tree":
-            ground.repository()
-            ground.data.mkdir()
-            (ground.data / "trees").write_text("in the way")
     async with kept(ground) as here:
         filed = await here.tick()
         assert filed.status is Status.FAILED
         assert reason in filed.receipt.reason
         assert here.app.is_well()
+
+
+@story
+async def test_a_tick_whose_tree_the_disk_does_not_take_is_held_until_it_does(
+    ground: Ground,
+) -> None:
+    ground.agent("pwd > SIDE/where")
+    ground.repository()
+    ground.data.mkdir()
+    (ground.data / "trees").write_text("in the way")
+    async with kept(ground) as here:
+        number = (await here.begin()).number
+
+        async def is_held() -> bool:
+            filed = await here.app.ledger.receipt(number)
+            return filed is not None and filed.status is Status.HELD
+
+        await until(is_held)
+        assert f"wren cannot be made: {ground.data}/trees: file exists" in await here.problems()
+        (ground.data / "trees").unlink()
+        (ground.root / "plan.org").write_text("* A change lets the engine look again\n")
+        assert (await here.over(number)).status is Status.DONE
+        assert ground.seen("where").strip() == str(ground.data / "trees/wren")
 
 
 @story

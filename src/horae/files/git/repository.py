@@ -14,7 +14,7 @@ import shlex
 import signal
 import sys
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -55,13 +55,17 @@ _CLONE: Final = (
     "clone", "--quiet", "--no-hardlinks", "--no-tags", "--single-branch",
     "--no-recurse-submodules", "--template=",
 )  # fmt: skip
-_IN_PROGRESS: Final = (
-    "MERGE_HEAD",
-    "CHERRY_PICK_HEAD",
-    "REVERT_HEAD",
-    "rebase-merge",
-    "rebase-apply",
-)
+WORK: Final = "horae-work"  # where work is kept that does not merge: WORK/AGENT/RUN
+# What git can be in the middle of, by a file of its own, and the command that forgets it.
+_IN_PROGRESS: Final = {
+    "rebase-merge": "rebase",
+    "rebase-apply": "rebase",
+    "CHERRY_PICK_HEAD": "cherry-pick",
+    "REVERT_HEAD": "revert",
+    "MERGE_HEAD": "merge",
+}
+LONGEST_DIFF: Final = 4000  # characters of a diff in the record of a run
+_GITLINK: Final = "160000"  # the mode of a repository inside another
 _DELIVERED: Final = "refs/remotes/plan/delivered"  # in a clone: its last commit that went home
 
 _SCP: Final = re.compile(r"(?:[\w.-]+@)?[A-Za-z0-9][\w.-]*:(?!:)[^-\s][^\s]*")
@@ -100,7 +104,8 @@ class UpdateRefusal(StrEnum):
     DIRTY = "dirty"  # work that is not committed stands in the way
     NO_ORIGIN = "no-origin"  # there is nowhere to pull from
     TIMEOUT = "timeout"  # the other side did not answer in time
-    REFUSED = "refused"  # it must not come in, or git would not do it
+    REFUSED = "refused"  # git would not do it
+    NOT_ACCEPTED = "not-accepted"  # it must not come in, whenever it is tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +165,35 @@ class Logged(NamedTuple):
 class DeliveryResult:
     is_delivered: bool
     commit: str | None = None  # what the branch is at now, if something was delivered
-    branch: str | None = None  # where the commits stay, if they did not go in cleanly
+    branch: str | None = None  # where the commits are kept, if they can never go in as they are
     words: str = ""
+    diff: str = ""  # of what is kept, as far as `LONGEST_DIFF` goes
+
+
+class KeptWork(NamedTuple):
+    """Work of an agent that is kept on a branch, since it does not merge or was not committed."""
+
+    name: str  # AGENT/RUN
+    ref: str
+    commit: str
+    at: datetime
+    commits: int
+    files: tuple[str, ...]
+    conflicts: tuple[str, ...]  # where it does not merge with what is checked out now
+
+
+def kept_names(root: StrPath) -> list[str]:
+    """Return the names of kept work, as the files of the repository have them."""
+    here = layout(root)
+    if here is None:
+        return []
+    top = Path(here.common) / "refs/heads" / WORK
+    found = {each.relative_to(top).as_posix() for each in top.rglob("*") if each.is_file()}
+    with suppress(OSError):  # there is none
+        prefix = f" refs/heads/{WORK}/"
+        with open(os.path.join(here.common, "packed-refs"), encoding="utf-8") as file:
+            found.update(line.partition(prefix)[2].strip() for line in file if prefix in line)
+    return sorted(each for each in found if not each.endswith(".lock"))
 
 
 class Git:
@@ -353,27 +385,76 @@ class Git:
                 return CommitResult(None, f"{printable(name)}: {words}")
             return CommitResult(await self.head())
 
+    async def in_progress(self) -> str:
+        """Return what git is in the middle of, such as a merge; "" if nothing."""
+        for file, what in _IN_PROGRESS.items():
+            if os.path.lexists(os.path.join(self.root, ".git", file)):
+                return what
+        return "conflict" if (await self._git("ls-files", "--unmerged", "-z")).out else ""
+
     async def commit_all(self, *, message: str, author: Author) -> str | None:
         """Commit all that is not ignored, and return the commit; None if there is nothing.
 
-        A merge or rebase that is in progress stays as it is, since its result is not known.
+        A merge in progress is committed as its files are. A repository inside this one stays out.
         """
         async with self.held():
-            for each in _IN_PROGRESS:
-                if os.path.lexists(os.path.join(self.root, ".git", each)):
-                    raise GitError(self.root, "a merge or rebase is in progress")
-            said = await self._git(
-                "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames",
-                "--ignore-submodules=all",
-            )  # fmt: skip
+            said = await self._git("status", "--porcelain=v1", "-z", "--no-renames")
             if not said.out:
                 return None
-            await self._git("add", "--all")
-            await self._git(
-                "commit", "--no-verify", "--no-gpg-sign", "--quiet", "--no-status",
-                f"--message={message}", author=author, committer=author,
-            )  # fmt: skip
-            return await self.head()
+            added = await self._git("add", "--all", "--ignore-errors", fails=True)
+            staged = await self._git("diff-index", "--cached", "--raw", "-z", "HEAD")
+            fields = staged.out.split(b"\0")
+            nested = [
+                path
+                for meta, path in zip(fields[::2], fields[1::2], strict=False)
+                if meta.split()[:2] == [b":000000", _GITLINK.encode()]
+            ]
+            if nested:
+                await self._git(
+                    "update-index", "--force-remove", "-z", "--stdin", stdin=b"\0".join(nested)
+                )
+            if len(fields) // 2 > len(nested) or await self.in_progress():
+                await self._git(
+                    "commit", "--no-verify", "--no-gpg-sign", "--quiet", "--no-status",
+                    "--allow-empty", f"--message={message}", author=author, committer=author,
+                )  # fmt: skip
+                return await self.head()
+            if added.code and not nested:
+                raise GitError(self.root, added.why)
+            return None
+
+    async def start_over(self, source: StrPath, *, spare: str) -> None:
+        """Check out the branch that the tree at *source* has, as it is there.
+
+        What is committed here must be kept elsewhere. Commits that only the branch has stay on
+        the branch *spare*, files that are ignored stay as they are.
+        """
+        async with self.held():
+            branch = await self._like(source).branch()
+            tip = await self._fetched(os.path.realpath(source), branch, "plan", is_ours=True)
+            for command in ("rebase", "cherry-pick", "revert", "am", "merge"):
+                await self._git(command, "--quit", fails=True)
+            old = await self._commit_at(f"refs/heads/{branch}")
+            kept = [each for each in (tip, await self.head()) if each is not None]
+            if old and tip and not any([await self._is_ancestor(old, each) for each in kept]):
+                await self._git("update-ref", f"refs/heads/{spare}", old)
+            if tip is not None:
+                await self._git(
+                    "switch", "--quiet", "--no-track", "--no-overwrite-ignore", "--no-guess",
+                    "-C", branch, tip,
+                )  # fmt: skip
+
+    async def behind(self, other: str) -> int:
+        """Return how many commits of *other* the tree does not have."""
+        return int((await self._git("rev-list", "--count", f"HEAD..{other}")).text)
+
+    async def uncommitted(self) -> tuple[str, ...]:
+        """Return the files that are not as the last commit has them, new ones too."""
+        said = await self._git(
+            "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames",
+            "--ignore-submodules=all",
+        )  # fmt: skip
+        return tuple(line[3:] for line in said.items if line)
 
     async def propose(
         self, path: StrPath, data: bytes, *, onto: str, message: str, author: Author, now: datetime
@@ -463,13 +544,12 @@ class Git:
         await self._git("config", "--local", "user.name", author.name)
         await self._git("config", "--local", "user.email", author.email)
 
-    async def deliver(self, clone: StrPath, *, agent: str) -> DeliveryResult:
+    async def deliver(self, clone: StrPath, *, agent: str, run: str) -> DeliveryResult:
         """Bring a clone's commits to the origin, or into this tree if it has no origin.
 
-        What does not go in cleanly stays on the branch `horae/AGENT`: of the origin if its address
-        was given, since other machines see no other place, else of this repository.
+        What can never go in as it is, such as a conflict, is kept on a branch; see `keep`.
         """
-        branch = self._branch_of(agent)
+        branch = self._work_of(agent, run)
         try:
             theirs = self._like(clone, plan=self.root)
             tip = await theirs.head()
@@ -477,43 +557,122 @@ class Git:
                 ours = await self.head()
                 if tip is None or ours is None or await self._is_ancestor(tip, ours):
                     return DeliveryResult(is_delivered=True, words="nothing new")
-                before = await self._commit_at(f"refs/heads/{branch}")
-                said = await self._fetch_from(theirs, f"HEAD:refs/heads/{branch}")
-                if said.code and before is not None:
-                    # What stayed there from another time is not what the clone goes on from.
-                    branch = f"{branch}-{tip[:12]}"
-                    said = await self._fetch_from(theirs, f"HEAD:refs/heads/{branch}")
-                if said.code:
-                    return DeliveryResult(is_delivered=False, words=f"{self.root}: {said.why}")
-                bring = self._bring_in if await self.origin() is None else self._send
-                ended = await bring(tip, f"the work of {agent}")
-                if ended.is_left_alone:
-                    return await self._set_aside(tip, branch, ended.words)
-                await self._git("update-ref", "-d", f"refs/heads/{branch}", tip)
+                branch = await self._fetch_work(theirs, tip, branch)
+                is_kept = False
+                try:
+                    bring = self._bring_in if await self.origin() is None else self._send
+                    ended = await bring(tip, f"the work of {agent}")
+                    if ended.why in {UpdateRefusal.CONFLICT, UpdateRefusal.NOT_ACCEPTED}:
+                        kept = await self._share(tip, branch, ended.words)
+                        is_kept = kept.branch is not None
+                        return kept
+                finally:
+                    if not is_kept:
+                        await self._git("update-ref", "-d", f"refs/heads/{branch}", tip, fails=True)
+            if ended.is_left_alone:
+                return DeliveryResult(is_delivered=False, words=ended.words)
             await theirs._git("update-ref", _DELIVERED, tip, fails=True)  # noqa: SLF001
             return DeliveryResult(is_delivered=True, commit=ended.after, words=ended.words)
         except GitError as error:
             return DeliveryResult(is_delivered=False, words=str(error))
 
+    async def keep(self, clone: StrPath, *, agent: str, run: str, words: str) -> DeliveryResult:
+        """Keep a clone's commits on the branch `horae-work/AGENT/RUN` and deliver nothing.
+
+        It is a branch of the origin, too, if its address was given, since other machines see no
+        other place.
+        """
+        theirs = self._like(clone, plan=self.root)
+        tip = await theirs.head()
+        assert tip is not None, "it has just committed"
+        async with self.held():
+            branch = await self._fetch_work(theirs, tip, self._work_of(agent, run))
+            return await self._share(tip, branch, words)
+
     # How it is done.
 
-    async def _set_aside(self, tip: str, branch: str, words: str) -> DeliveryResult:
+    async def _fetch_work(self, clone: Git, tip: str, branch: str) -> str:
+        """Fetch what a clone has checked out into a branch, and return its name."""
+        is_taken = await self._commit_at(f"refs/heads/{branch}") is not None
+        said = await self._fetch_from(clone, f"HEAD:refs/heads/{branch}")
+        if said.code and is_taken:
+            # What stayed there from another time is not what the clone goes on from: keep both.
+            branch = f"{branch}-{tip[:12]}"
+            said = await self._fetch_from(clone, f"HEAD:refs/heads/{branch}")
+        if said.code:
+            raise GitError(self.root, said.why)
+        return branch
+
+    async def _share(self, tip: str, branch: str, words: str) -> DeliveryResult:
+        kept = DeliveryResult(is_delivered=False, commit=tip, branch=branch, words=words)
+        kept = replace(kept, diff=(await self.diff(tip))[:LONGEST_DIFF])
         if self._address is None:
-            return DeliveryResult(is_delivered=False, branch=branch, words=words)
+            return kept
         refusal = ""
-        # What stayed there from another time may not be what this goes on from: keep both.
-        for name in (branch, f"{branch}-{tip[:12]}"):
+        for name in (branch, f"{branch}-{tip[:12]}"):  # another machine may have the first
             pushed = await self._push(tip, name)
             if pushed.ending is Pushed.PUSHED:
-                return DeliveryResult(is_delivered=False, branch=name, words=words)
+                return replace(kept, branch=name)
             refusal = pushed.words
         words = f"{words}; not pushed to {branch} either: {refusal}"
-        return DeliveryResult(is_delivered=False, words=words)
+        return replace(kept, branch=None, words=words)
 
-    def _branch_of(self, agent: str) -> str:
+    async def diff(self, commit: str) -> str:
+        """Return what a commit and those before it would change here, as a patch."""
+        said = await self._git(
+            "diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames",
+            f"HEAD...{commit}", "--", fails=True,
+        )  # fmt: skip
+        return said.out.decode("utf-8", "replace")
+
+    async def kept(self) -> list[KeptWork]:
+        """Return the work of agents that is kept on branches, oldest first."""
+        found = []
+        said = await self._git(
+            "for-each-ref", "--sort=committerdate", "--format=%(refname)%00%(objectname)%00"
+            "%(committerdate:unix)", f"refs/heads/{WORK}", f"refs/remotes/origin/{WORK}",
+        )  # fmt: skip
+        known: set[str] = set()
+        for line in said.text.splitlines():
+            ref, commit, at = line.split("\0")
+            name = ref.partition(f"/{WORK}/")[2]
+            if name in known:
+                continue
+            known.add(name)
+            files = await self._git(
+                "diff", "--name-only", "-z", "--no-renames", f"HEAD...{commit}", "--", fails=True
+            )
+            count = await self._git("rev-list", "--count", commit, "--not", "HEAD")
+            head = await self.head()
+            merged = commit if head is None else await self._merged(head, commit, "")
+            conflicts = merged.paths if isinstance(merged, Pull) else ()
+            written_at = datetime.fromtimestamp(int(at), UTC)
+            paths = tuple(filter(None, files.items))
+            found.append(KeptWork(name, ref, commit, written_at, int(count.text), paths, conflicts))
+        return found
+
+    async def take_in(self, work: KeptWork) -> Pull:
+        """Merge kept work as a delivery is, and forget its branch if that went well."""
+        async with self.held():
+            bring = self._bring_in if await self.origin() is None else self._send
+            ended = await bring(work.commit, f"the work {work.name}")
+            if not ended.is_left_alone:
+                await self.drop(work)
+            return ended
+
+    async def drop(self, work: KeptWork) -> None:
+        async with self.held():
+            await self._git("update-ref", "-d", f"refs/heads/{WORK}/{work.name}")
+            if work.ref.startswith("refs/remotes/") or self._address is not None:
+                pushed = await self._push("", f"{WORK}/{work.name}")
+                if pushed.ending is not Pushed.PUSHED:
+                    raise GitError(self.root, f"the branch stays at the origin: {pushed.words}")
+                await self._git("update-ref", "-d", work.ref)
+
+    def _work_of(self, agent: str, run: str) -> str:
         if not is_id(agent):
             raise GitRefusedError(self.root, f"{printable(agent)} is not a valid agent name")
-        return f"horae/{agent}"
+        return f"{WORK}/{agent}/{run}"
 
     def _like(self, root: StrPath, *, plan: StrPath | None = None) -> Git:
         limits, local = self._limits, self._local
@@ -637,7 +796,7 @@ class Git:
         if isinstance(merged, Pull):
             return merged
         if reason := await self._objection(ours, merged):
-            return _left(UpdateRefusal.REFUSED, reason)
+            return _left(UpdateRefusal.NOT_ACCEPTED, reason)
         async with self._settings_noted(ours, merged):
             said = await self._git(
                 "merge", "--ff-only", "--no-overwrite-ignore", "--no-stat", "--quiet",
@@ -740,7 +899,8 @@ class Git:
             local=self._is_local(url), fails=True,
         )  # fmt: skip
         if said.code == 0:
-            await self._git("update-ref", f"refs/remotes/origin/{branch}", commit)
+            if commit:  # else it was removed there
+                await self._git("update-ref", f"refs/remotes/origin/{branch}", commit)
             return Push(Pushed.PUSHED)
         refused = [line for line in said.text.splitlines() if line.startswith("!")]
         words = masked(refused[0].rpartition("\t")[2]) if refused else said.why
@@ -758,7 +918,7 @@ class Git:
                 return merged
             seen = base or await self.head()
             if seen is not None and (reason := await self._objection(seen, merged)):
-                return _left(UpdateRefusal.REFUSED, reason)
+                return _left(UpdateRefusal.NOT_ACCEPTED, reason)
             pushed = await self._push(merged, here)
             if pushed.ending is Pushed.PUSHED:
                 followed = await self._bring_in(merged, f"origin/{here}")

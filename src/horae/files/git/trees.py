@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
+import os
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
+from enum import StrEnum
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from horae.core.ports import RunError
+from horae.core.ports import HeldBackError, Tree
 from horae.core.source import Revision
 from horae.errors import Exit, HoraeError
 from horae.files.edit import remove_stale, remove_tree
@@ -19,6 +23,7 @@ from horae.files.git.calls import Author, GitError
 from horae.files.git.layout import layout
 from horae.files.git.repository import DeliveryResult, Git, is_repository
 from horae.files.git.trust import origin_in
+from horae.files.read import printable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
@@ -32,12 +37,6 @@ _PATIENCE: Final = timedelta(seconds=5)  # with a look at git, while plans wait 
 _PLAN: Final = "plan"  # the clone of the plan, in the data directory of a machine that shares it
 _OWN: Final = 0.5  # seconds between two looks at whether the plan was changed here
 _SOON: Final = timedelta(seconds=5)  # after an origin that could not be reached, or refused
-
-
-@dataclass(frozen=True, slots=True)
-class Tree:
-    path: Path
-    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,25 +87,35 @@ class Brought:
         facts: dict[str, object] = {"delivered": made.is_delivered}
         facts |= {"delivery": made.words} if made.words else {}
         facts |= {"branch": made.branch} if made.branch else {}
+        facts |= {"diff": made.diff} if made.diff else {}
         facts |= {"committed": self.committed} if self.committed else {}
         return facts | ({"undelivered": self.undelivered.data()} if self.undelivered else {})
 
 
+class Uncommitted(StrEnum):
+    """What becomes of the files that an agent has changed and not committed."""
+
+    DELIVER = "deliver"  # they are committed and delivered as its commits are
+    BRANCH = "branch"  # they are committed and kept on a branch, for a person to take
+
+
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """The clones that members work in, beneath a data directory.
+    """The clones that agents work in, beneath a data directory.
 
     They are made from the root and follow it, and their commits are fetched into it. So only the
-    root, whose settings no member can change, speaks to the origin.
+    root, whose settings no agent can change, speaks to the origin.
     """
 
-    root: Path  # if it is no repository, members work there itself
+    root: Path  # if it is no repository, agents work there itself
     data: Path
     local: Collection[StrPath] = ()  # origins on this machine that may be asked
     origin: str | None = None  # of a root that is the engine's own clone, and follows it
+    uncommitted: str | None = None  # None: delivered if the agent is of the crew
+    _locks: dict[str, int] = field(default_factory=dict, repr=False)
 
-    def path_of(self, name: str) -> Path:
-        return self.data / "trees" / name
+    def path_of(self, key: str) -> Path:
+        return self.data / "trees" / key
 
     def names(self) -> list[str]:
         try:
@@ -115,59 +124,122 @@ class Trees:
             return []
         return [each.name for each in found if is_repository(each)]
 
-    async def make(self, name: str) -> Tree:
-        """Return where a member works; a clone that cannot be brought up to date stays as it is."""
+    async def take(self, agent: str, *, is_member: bool = False) -> Tree:
+        """Return a tree for one run of an agent, up to date as far as that is possible.
+
+        It is the same for every run. Only a run beside another one of the agent has a second.
+        """
         if not is_repository(self.root):
             return Tree(self.root)
-        path, plan = self.path_of(name), self._git(self.root)
+        key = ""
         try:
-            pulls = [] if self.origin is None else [await plan.pull()]
-            if not is_repository(path):
+            key = self.lock(agent)
+            path, plan = self.path_of(key), self._git(self.root)
+            troubles = []
+            if self.origin is not None and (pulled := await plan.pull()).is_left_alone:
+                troubles.append(why_left(pulled))
+            if not is_repository(path) or not _is_whole(path):
+                troubles += _move_away(path)
                 async with _whole(path) as new:
-                    await (await plan.clone(new)).sign_as(Author.named(name))
+                    await (await plan.clone(new)).sign_as(Author.named(agent))
             await self._check_origin(path)
-            with suppress(GitError):  # the pull says what stands in its way
-                await self._commit_left(name)
-            pulls.append(await self._git(path).pull(source=self.root))
+            await self._recover(key, is_member=is_member)
+            tree = self._git(path)
+            pulled = await tree.pull(source=self.root)
+            if pulled.is_left_alone:
+                behind = await tree.behind(f"refs/remotes/plan/{await plan.branch()}")
+                many = "1 commit" if behind == 1 else f"{behind} commits"
+                conflict = f"conflict in {', '.join(map(printable, pulled.paths[:5]))}"
+                troubles.append(f"{many} behind, {conflict if pulled.paths else why_left(pulled)}")
+            edits = tuple(each for each in await plan.uncommitted() if _is_plan(each))
+            return Tree(path, key, "; ".join(troubles), edits)
         except (GitError, OSError) as error:
-            raise RunError(f"the clone {path} cannot be created: {error}") from None
-        return Tree(path, next((why_left(each) for each in pulls if each.is_left_alone), ""))
+            self.release(key)
+            why = str(error)
+            if isinstance(error, OSError):
+                why = f"{error.filename or self.data}: {(error.strerror or why).lower()}"
+            raise HeldBackError(f"the tree of {agent} cannot be made: {why}") from None
+        except BaseException:
+            self.release(key)
+            raise
 
-    async def deliver(self, name: str) -> Brought:
-        """Bring a member's work home; what does not go in cleanly stays on its branch.
+    def lock(self, key: str) -> str:
+        """Lock the first tree of an agent that no run works in, and return its key."""
+        name = key.partition("~")[0]
+        for directory in (self.data, self.data / "trees"):
+            directory.mkdir(mode=0o700, exist_ok=True)
+        for number in count(1):
+            key = name if number == 1 else f"{name}~{number}"  # no agent has such a name
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptor = os.open(self.path_of(f"{key}~lock"), flags, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                continue
+            self._locks[key] = descriptor
+            return key
+        raise AssertionError
 
-        What the member left uncommitted is committed in its name before.
+    def release(self, key: str) -> None:
+        descriptor = self._locks.pop(key, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    async def deliver(self, key: str, *, run: str, is_member: bool = True) -> Brought:
+        """Bring the work of a run home, and keep on a branch what cannot go in as it is.
+
+        What the agent left uncommitted is committed in its name before. The tree then goes on
+        without what is kept.
         """
-        path, committed, trouble = self.path_of(name), None, ""
+        path, agent = self.path_of(key), key.partition("~")[0]
         if not is_repository(self.root) or not is_repository(path):
             return Brought()
+        plan, tree = self._git(self.root), self._git(path)
+        usual = Uncommitted.DELIVER if is_member else Uncommitted.BRANCH
+        is_apart = (self.uncommitted or usual) == Uncommitted.BRANCH
+        made, committed, trouble = DeliveryResult(is_delivered=True, words="nothing new"), None, ""
         try:
-            committed = await self._commit_left(name)
-        except (GitError, OSError) as error:
-            trouble = f"it cannot be committed: {error}"
-        try:
-            made = await self._git(self.root).deliver(path, agent=name)
+            _remove_locks(path)
+            unfinished = await tree.in_progress()
+            if is_apart and not unfinished:
+                made = await plan.deliver(path, agent=agent, run=run)
+            try:
+                message = f"Uncommitted work of {agent}"
+                committed = await tree.commit_all(message=message, author=Author.named(agent))
+            except (GitError, OSError) as error:
+                trouble = f"it cannot be committed: {error}"
+            if unfinished or (is_apart and committed):
+                why = f"a {unfinished} is in progress" if unfinished else "it was not committed"
+                made = await plan.keep(
+                    path, agent=agent, run=run, words=made.words if made.branch else why
+                )
+            elif not is_apart:
+                made = await plan.deliver(path, agent=agent, run=run)
+            if made.branch is not None and not trouble:
+                await tree.start_over(self.root, spare=f"{agent}-{run}")
         except (GitError, OSError) as error:  # the next delivery brings it
-            made = DeliveryResult(is_delivered=False, words=str(error))
+            made = replace(made, is_delivered=False, words=str(error))
         if made.is_delivered and not trouble:
             return Brought(made, committed=committed)
         reason = trouble if made.is_delivered else made.words
-        return Brought(made, await self._left(name, reason, branch=made.branch), committed)
+        return Brought(made, await self._left(key, made, reason), committed)
 
-    async def _commit_left(self, name: str) -> str | None:
-        git, author = self._git(self.path_of(name)), Author.named(name)
-        directory = self.path_of(name) / ".git"
-        if directory.is_dir() and not directory.is_symlink():
-            # Left by a run that was killed: no other process works in this clone now.
-            remove_stale(directory / "index.lock")
-        return await git.commit_all(message=f"Uncommitted work of {name}", author=author)
-
-    async def undelivered(self, name: str) -> Undelivered | None:
-        """Return the work of a member that is only in its clone; None if there is none."""
-        if not is_repository(self.path_of(name)):
+    async def undelivered(self, key: str) -> Undelivered | None:
+        """Return the work of an agent that is only in its clone; None if there is none."""
+        if not is_repository(self.path_of(key)):
             return None
-        left = await self._left(name, "waiting for the next delivery")
+        waiting = DeliveryResult(is_delivered=False)
+        left = await self._left(key, waiting, "waiting for the next delivery")
         return None if left.commits == 0 else left
+
+    async def _recover(self, key: str, *, is_member: bool) -> None:
+        """Bring home what a run has left whose end no engine has seen."""
+        path = self.path_of(key)
+        _remove_locks(path)
+        tree = self._git(path)
+        if await tree.uncommitted() or await tree.in_progress():
+            await self.deliver(key, run="recovered", is_member=is_member)
 
     async def _check_origin(self, path: Path) -> None:
         """Refuse a clone whose commits were made for another origin."""
@@ -177,20 +249,45 @@ class Trees:
                 reason = f"not a clone of {origin}; deliver its commits and remove the directory"
                 raise GitError(str(path), reason)
 
-    async def _left(self, name: str, reason: str, *, branch: str | None = None) -> Undelivered:
-        path = self.path_of(name)
+    async def _left(self, key: str, made: DeliveryResult, reason: str) -> Undelivered:
+        path, agent, tip = self.path_of(key), key.partition("~")[0], made.commit
         commits: int | None = None
-        tip: str | None = None
         try:
-            tip = await self._git(path).head()
+            tip = tip or await self._git(path).head()
             commits = 0 if tip is None else await self._git(path).unshared()
         except (GitError, OSError) as error:
             reason = reason or str(error)
-        return Undelivered(name, str(path), commits, tip, branch, reason)
+        return Undelivered(agent, str(path), commits, tip, made.branch, reason)
 
     def _git(self, path: Path) -> Git:
         plan = None if path == self.root else self.root
         return Git(path, local=self.local, origin=self.origin, plan=plan)
+
+
+def _is_plan(name: str) -> bool:
+    return name.endswith(".org") or (name.endswith(".md") and "/tasks/" in f"/{name}")
+
+
+def _is_whole(path: Path) -> bool:
+    """Tell whether the repository of a clone is in the clone."""
+    return (path / ".git").is_dir() and not (path / ".git").is_symlink()
+
+
+def _remove_locks(path: Path) -> None:
+    """Remove what a run that was killed has left: no other process works in its clone now."""
+    if _is_whole(path):
+        for name in ("index.lock", "HEAD.lock"):
+            remove_stale(path / ".git" / name)
+
+
+def _move_away(path: Path) -> list[str]:
+    """Move away what is no repository any more, and return where it is, in words."""
+    if not path.is_dir() or not any(path.iterdir()):
+        return []
+    places = (path.with_name(f"{path.name}~lost-{number}") for number in count(1))
+    place = next(each for each in places if not each.exists())
+    path.replace(place)
+    return [f"the last tree is no longer a repository and is now {place}"]
 
 
 @asynccontextmanager
@@ -342,6 +439,15 @@ class Commits:
         if commit is None:
             return None
         return Revision(commit, frozenset(names[each] for each in clean))
+
+
+def kept_words(root: Path) -> list[str]:
+    """Return which work of agents is kept on branches, as problems for a person."""
+    return [
+        f"work of {name.partition('/')[0]} is kept on {repository.WORK}/{name};"
+        f" `horae agent work show {name}` shows it, `take` merges it and `drop` removes it"
+        for name in repository.kept_names(root)
+    ]
 
 
 def why_left(pulled: Pull) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import shlex
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
@@ -14,12 +14,20 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from horae.cli import output as out
+from horae.cli.group import SharedGroup
 from horae.cli.options import data_option, option, root_of_data_option
 from horae.cli.runs import LOOK, RunScreen, exit_of
 from horae.cli.trigger_access import Everybody, KnownAgent
 from horae.config import load, secrets_of
 from horae.core.agent import AgentNotFoundError, RunnerKind
-from horae.errors import Exit
+from horae.core.clock import SystemClock, machine_zone
+from horae.core.entry import key_time
+from horae.core.explain import work_words
+from horae.core.text import moment_text
+from horae.errors import Exit, HoraeError
+from horae.files.git.calls import GitRefusedError
+from horae.files.git.repository import WORK, Git, KeptWork, UpdateRefusal, is_repository
+from horae.files.git.trees import Trees, why_left
 from horae.process.processes import LOG_NAME, Processes
 from horae.process.run_settings import RunSettings
 from horae.sources.agents import runner
@@ -27,8 +35,9 @@ from horae.sources.agents.programs import Answers, can_keep, program_of
 from horae.timing.duration import DurationError, format_duration, parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from horae.config import Config
     from horae.core.ports import Ended
 
 ASKED: Final = "Do one run now. If there is nothing to do, answer NO-WORK and say why."
@@ -37,6 +46,9 @@ _LABELS: Final = {"obstacle": "problem"}  # of `agent show`, if not the key itse
 _TOOLS_ARE: Final = {_KEPT: "enforced", _TOLD: "not enforced, only in HORAE_TOOLS"}
 
 _name = click.argument("name", metavar="NAME")
+_work = click.argument("work", metavar="WORK")
+_NO_WORK: Final = "no work is kept"
+_MOST_NAMES: Final = 5  # files and conflicts in a line
 
 
 @click.command()
@@ -81,7 +93,7 @@ def show(name: str, *, root: str, data: str | None, output: out.Output) -> int:
 @click.command()
 @_name
 @option("--prompt TEXT|-", "The prompt; - reads it from standard input.")
-@option("--dir DIR", "The working directory; default: the plan root.", name="directory")
+@option("--dir DIR", "The working directory; default: the tree of the agent.", name="directory")
 @option("--timeout LENGTH", "The time limit, such as 15m.")
 @option("--model NAME", "The model; default: that of the definition.")
 @root_of_data_option
@@ -100,9 +112,9 @@ def run(
 ) -> int:
     """Run an agent now and show its output.
 
-    The agent runs as in the engine, with the same environment, tools and time limit, but
-    without a receipt in the ledger. The exit code is 0 if the run succeeded, 1 if it failed,
-    and 124 if it exceeded its time limit.
+    The agent runs as in the engine, with the same tree, environment, tools, time limit and
+    delivery of its work, but without a receipt in the ledger. The exit code is 0 if the run
+    succeeded, 1 if it failed, and 124 if it exceeded its time limit.
     """
     config = load(root)
     everybody = Everybody(root, data, output)
@@ -124,11 +136,14 @@ def run(
 
     async def run() -> Ended:
         with TemporaryDirectory(prefix="horae-agent-") as home:
-            part = runner.Part(1, Path(home) / "run")
             base, named = Path(config.root).resolve(), secrets_of(config)
+            clock = SystemClock().now()
+            part = runner.Part(1, Path(home) / "run", name=f"{clock:%Y%m%dT%H%M%SZ}")
             place = RunSettings(base, Path(home), os.environ, limit, named=named)
+            kept, local = Path(config.data).resolve(), config.git_local or ()
+            trees = Trees(base, kept, local, uncommitted=config.agent_uncommitted)
             async with Processes(place.data) as processes:
-                host = runner.AgentHost(everybody.registry, processes, place)
+                host = runner.AgentHost(everybody.registry, processes, place, trees)
                 text = sys.stdin.read() if prompt == "-" else prompt or ASKED
                 held = await host.hold(
                     agent, text, run=part, timeout=limit, tools=tools, model=model
@@ -148,7 +163,9 @@ def run(
     }
     status = str(ended.outcome).replace("_", " ")
     line = f"horae: {agent.name}: {status}: {ended.reason}{_spent(ended.facts)}"
-    out.print_answer(output, {**told, **ended.facts}, lambda: out.echo(line, err=True))
+    about_work = work_words({**ended.facts, "diff": ""})
+    lines = [line, *(f"horae: {agent.name}: {words}" for words in about_work)]
+    out.print_answer(output, {**told, **ended.facts}, lambda: out.echo("\n".join(lines), err=True))
     return exit_of(ended.outcome, ended.reason.code)
 
 
@@ -234,3 +251,142 @@ def _spent(facts: Mapping[str, object]) -> str:
     forms = {"steps": "{} steps", "tokens": "{} tokens", "cost": "${}"}
     told = ", ".join(form.format(facts[key]) for key, form in forms.items() if key in facts)
     return f" ({told})" if told else ""
+
+
+# Work that is kept on branches.
+
+
+@dataclass(frozen=True, slots=True)
+class WorkPlace:
+    """The repository of a plan root, and the work that is kept in it."""
+
+    git: Git
+    zone: str
+    found: list[KeptWork]
+
+    @classmethod
+    async def of(cls, config: Config) -> WorkPlace:
+        root = Path(config.root).resolve()
+        git = Git(root, local=config.git_local or ())
+        found = await git.kept() if is_repository(root) else []
+        return cls(git, config.zone or machine_zone().key, found)
+
+    def named(self, name: str) -> KeptWork:
+        """Return the work of a name: AGENT/RUN, its branch, or AGENT if it has one only."""
+        wanted = name.removeprefix(f"{WORK}/")
+        own = [each for each in self.found if each.name.partition("/")[0] == wanted]
+        exact = [each for each in self.found if each.name == wanted] or own
+        if len(exact) != 1:
+            known = ", ".join(each.name for each in own or self.found)
+            said = f"there is no work {name!r}; " + (f"kept are {known}" if known else _NO_WORK)
+            raise HoraeError(said, code="no_kept_work", exit_code=Exit.NOT_FOUND, name=name)
+        return exact[0]
+
+    def data(self, work: KeptWork) -> dict[str, Any]:
+        return {
+            "work": work.name,
+            "branch": f"{WORK}/{work.name}",
+            "commit": work.commit,
+            "at": key_time(work.at),
+            "commits": work.commits,
+            "files": work.files,
+            "conflicts": work.conflicts,
+        }
+
+
+@click.group(cls=SharedGroup)
+def work() -> None:
+    """List, show, merge or remove kept work of agents.
+
+    Work that does not merge, and uncommitted work of an agent that is not in the crew, is kept on
+    the branch `horae-work/AGENT/RUN` of the plan root. WORK is AGENT/RUN, or AGENT if only one
+    work of that agent is kept.
+    """
+
+
+@work.command("list")
+@root_of_data_option
+@out.form_options
+def list_(*, root: str, output: out.Output) -> None:
+    """List kept work, oldest first."""
+    place = asyncio.run(WorkPlace.of(load(root)))
+
+    def show() -> None:
+        rows = [
+            (
+                each.name,
+                moment_text(each.at, place.zone),
+                str(each.commits),
+                _some(each.files),
+                f"conflict in {_some(each.conflicts)}" if each.conflicts else "merges cleanly",
+            )
+            for each in place.found
+        ]
+        names = ("work", "kept", "commits", "files", "state")
+        out.print_table(names, rows, empty=_NO_WORK)
+
+    out.print_rows(output, [place.data(each) for each in place.found], show)
+
+
+@work.command("show")
+@_work
+@root_of_data_option
+@out.form_options
+def show_(work: str, *, root: str, output: out.Output) -> None:
+    """Show kept work as a patch of the plan root."""
+
+    async def look() -> tuple[dict[str, Any], str]:
+        place = await WorkPlace.of(load(root))
+        found = place.named(work)
+        return place.data(found), await place.git.diff(found.commit)
+
+    data, diff = asyncio.run(look())
+    out.print_answer(output, {**data, "diff": diff}, diff.rstrip("\n"))
+
+
+@work.command("take")
+@_work
+@root_of_data_option
+@out.form_options
+def take(work: str, *, root: str, output: out.Output) -> None:
+    """Merge kept work as a delivery, and remove its branch."""
+
+    async def bring() -> tuple[dict[str, Any], str]:
+        place = await WorkPlace.of(load(root))
+        found = place.named(work)
+        ended = await place.git.take_in(found)
+        if ended.why is UpdateRefusal.CONFLICT:
+            said = (
+                f"{found.name} cannot be merged: {ended.words}; merge it with"
+                f" `git merge {WORK}/{found.name}`, then `horae agent work drop {found.name}`"
+            )
+            raise HoraeError(said, code="work_conflict", exit_code=Exit.CONFLICT, name=found.name)
+        if ended.is_left_alone:
+            raise GitRefusedError(place.git.root, why_left(ended))
+        return {**place.data(found), "merged": ended.after}, found.name
+
+    data, name = asyncio.run(bring())
+    out.print_answer(output, data, f"{name} is merged; its branch is removed")
+
+
+@work.command("drop")
+@_work
+@root_of_data_option
+@out.form_options
+def drop(work: str, *, root: str, output: out.Output) -> None:
+    """Remove kept work without merging it."""
+
+    async def remove() -> tuple[dict[str, Any], KeptWork]:
+        place = await WorkPlace.of(load(root))
+        found = place.named(work)
+        await place.git.drop(found)
+        return place.data(found), found
+
+    data, found = asyncio.run(remove())
+    again = f"`git branch {WORK}/{found.name} {found.commit[:12]}`"
+    out.print_answer(output, data, f"{found.name} is removed; to restore it: {again}")
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"{', '.join(names[:_MOST_NAMES])}{more}"

@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -34,6 +35,7 @@ from horae.core.ports import (
     NoRoomError,
     RunError,
     SecretError,
+    Tree,
     Unreleased,
 )
 from horae.core.private import private_file
@@ -59,7 +61,7 @@ from horae.sources.agents.limits import Fault
 from horae.sources.agents.model import STEPS, TOKENS, MissingExtraError, ModelOrder
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
     from datetime import timedelta
 
     from horae.core.account import AccountLimit
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
     from horae.core.ports import Clock, Held, Job, Ledger, Process, Run
     from horae.core.receipt import Filed
     from horae.core.spending import Spending
+    from horae.files.git.trees import Trees
     from horae.org.plan import Plan
     from horae.process.secrets import NamedSecrets
 
@@ -85,6 +88,9 @@ PROMPT_NAME: Final = "prompt.txt"  # the prompt, while a program that wants a fi
 _LONGEST_RESULT: Final = 8 << 20
 _LOOK: Final = 0.5  # seconds between two looks at what a run has used
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EDITS: Final = (
+    "Uncommitted edits in the plan root, which your working directory does not have: {}."
+)
 
 
 class AgentTwiceError(HoraeError, code="agent_twice", exit_code=Exit.CONFLICT):
@@ -220,6 +226,7 @@ class Part(NamedTuple):
     number: int  # of the run
     directory: Path
     balances: tuple[Balance, ...] = ()  # of the purses that it draws on
+    name: str = ""  # of the run, if its number alone is not known to the ledger
     way: Way | None = None
 
 
@@ -268,6 +275,7 @@ class AgentHost:
     registry: Registry
     processes: Processes
     place: RunSettings
+    trees: Trees
     accounts: Accounts | None = None  # without them, limits are failures like others
 
     def obstacle(self, agent: Agent, tools: ToolPolicy | None = None) -> Unready | None:
@@ -350,17 +358,41 @@ class AgentHost:
         facts: Mapping[str, str] | None = None,
         tools: ToolPolicy | None = None,
         model: str | None = None,
+        tree: Tree | None = None,
     ) -> AgentRun:
-        registry, place, facts = self.registry, self.place, dict(facts or {})
         obstacle = self.obstacle(agent, tools)
         if obstacle is not None:
             raise RunError(str(obstacle))
         way = run.way if isinstance(run, Part) else await self.reserve(agent, run, tools)
         if way is not None and way.by:
             agent, model = way.agent, None
+        tree = tree or await self.take(agent)
+        try:
+            return await self._hold(
+                agent, prompt, run=run, timeout=timeout, facts=facts, tools=tools, model=model,
+                tree=tree, way=way,
+            )  # fmt: skip
+        except BaseException:
+            self.release(tree)
+            raise
+
+    async def _hold(
+        self,
+        agent: Agent,
+        prompt: str,
+        *,
+        run: Job | Part,
+        timeout: timedelta,
+        facts: Mapping[str, str] | None,
+        tools: ToolPolicy | None,
+        model: str | None,
+        tree: Tree,
+        way: Way | None,
+    ) -> AgentRun:
         idle = agent.definition.policy.idle_timeout
         if not isinstance(run, Part):
             idle = run.filed.policy.idle_timeout or idle
+        registry, place, facts = self.registry, self.place, dict(facts or {})
         given = await place.secrets.given(registry.asked_for(agent), agent.environment)
         wanted = model or registry.model_of(agent)
         if wanted is not None and not programs.is_model(wanted):
@@ -375,11 +407,14 @@ class AgentHost:
             facts |= {
                 name: min(left[name], facts.get(name, left[name]), key=float) for name in left
             }
+        if tree.edits:
+            edits = _EDITS.format(", ".join(map(shown, tree.edits)))
+            prompt = f"{prompt.rstrip()}\n\n{edits}\n"
         policy = agent.policy if tools is None else tools
         spec = Spec(
             run=run.number,
             argv=(),
-            cwd=place.root / agent.directory,
+            cwd=tree.path,
             environment={
                 **allowed_environment(place.environ),
                 **given.variables,
@@ -411,10 +446,19 @@ class AgentHost:
             )
             stdin = b"" if called.wants_file else whole.encode("utf-8", "replace")
             spec = replace(spec, stdin=stdin)
+        name = run.name or str(run.number)
+        how = _How(
+            called.answers,
+            wanted,
+            *(("", "", False) if way is None else way[1:]),
+            key=tree.key,
+            facts=tree.facts(),
+            run=name,
+            is_member=agent.is_member,
+        )
         try:
             run.directory.mkdir(0o700, parents=True, exist_ok=True)
             _remove(run.directory / RESULT_NAME)
-            how = _How(called.answers, wanted, *(() if way is None else way[1:]))
             _write(run.directory / ANSWER_NAME, encode(how).decode())
             if called.wants_file:
                 _write(prompt_file, whole)
@@ -427,7 +471,23 @@ class AgentHost:
         except BaseException:
             _remove(prompt_file)
             raise
-        return AgentRun(live, spec, how, balances, place.spending)
+        return AgentRun(self, live, spec, how, balances)
+
+    async def take(self, agent: Agent) -> Tree:
+        """Return where the next run of an agent works, up to date; `hold` or `release` follows."""
+        root, place = self.place.root, self.place.root / agent.directory
+        if not place.resolve().is_relative_to(root.resolve()):
+            return Tree(place)  # a directory of its own, which no tree has
+        tree = await self.trees.take(agent.name, is_member=agent.is_member)
+        if tree.edits:
+            words = "the tree of %s has no uncommitted edits of the plan root: %s"
+            log.warning(words, agent.name, ", ".join(tree.edits))
+        work = tree.path / place.resolve().relative_to(root.resolve())
+        work.mkdir(parents=True, exist_ok=True)
+        return replace(tree, path=work)
+
+    def release(self, tree: Tree) -> None:
+        self.trees.release(tree.key)
 
     def _model_spec(
         self, spec: Spec, agent: Agent, prompt: str, policy: ToolPolicy, model: str
@@ -456,15 +516,33 @@ class AgentHost:
         directory = self.place.directory_of(run)
         ended = await self.processes.look_back(directory, run.number)
         _remove(directory / PROMPT_NAME)
-        if ended is None or isinstance(ended, Unreleased):
+        if isinstance(ended, Unreleased) or (how := _How.read(directory)) is None:
             return ended
-        try:
-            how = decode((directory / ANSWER_NAME).read_bytes(), type=_How)
-        except (OSError, MsgspecError, RecursionError):
-            return ended
+        if ended is None:  # its work is there, whatever its end was
+            await self.trees.deliver(how.key, run=how.run, is_member=how.is_member)
+            return None
         secrets = () if agent is None else await hidden_of(agent, self.place)
-        result = await asyncio.to_thread(_result, directory, how, secrets, ended.exit_code)
-        return _with_result(ended, result, how)
+        return (await self.over(ended, directory, how, secrets))[0]
+
+    async def over(
+        self,
+        ended: Ended,
+        directory: Path,
+        how: _How,
+        secrets: tuple[bytes, ...],
+        used: Usage | None = None,
+    ) -> tuple[Ended, str]:
+        """Return the end of a run with all that is known of it, and the whole answer."""
+        try:
+            result = await asyncio.to_thread(_result, directory, how, secrets, ended.exit_code)
+            if result.cost is None and used is not None and used.cost is not None:
+                result = replace(result, cost=used.cost / DOLLAR, is_estimate=True)
+            ended = _with_result(ended, result, how)
+            made = await self.trees.deliver(how.key, run=how.run, is_member=how.is_member)
+        finally:
+            self.trees.release(how.key)
+        facts = {**ended.facts, **how.facts, **made.facts()}
+        return structs.replace(ended, facts=facts), result.text
 
 
 class _How(Struct, frozen=True, omit_defaults=True):
@@ -475,49 +553,64 @@ class _How(Struct, frozen=True, omit_defaults=True):
     account: str = ""
     by: str = ""
     has_other: bool = False
+    key: str = ""  # of its tree; runs of an earlier version have none of what follows
+    facts: Mapping[str, object] = {}  # of its tree
+    run: str = ""
+    is_member: bool = False
+
+    @classmethod
+    def read(cls, directory: Path) -> _How | None:
+        try:
+            return decode((directory / ANSWER_NAME).read_bytes(), type=cls)
+        except (OSError, MsgspecError, RecursionError):
+            return None
 
 
 @dataclass(slots=True, eq=False)
 class AgentRun:
+    host: AgentHost
     live: Held
     spec: Spec
     how: _How
     balances: tuple[Balance, ...] = ()
-    spending: Spending | None = None
     used: Usage | None = None  # so far, if it says so while it goes on
     answer: str = ""  # once it has ended, all that the agent answered
+    is_let_go: bool = False
 
     @property
     def process(self) -> Process:
         return self.live.process
 
     def go(self) -> None:
+        self.is_let_go = True
         self.live.go()
 
     def cancel(self, reason: str) -> None:
         self.live.cancel(reason)
+        if not self.is_let_go:  # then nobody may wait for its end
+            self.host.trees.release(self.how.key)
 
     async def ended(self) -> Ended:
-        directory, how = self.spec.directory, self.how
+        directory, secrets = self.spec.directory, self.spec.secrets
         watching = asyncio.create_task(self._watch()) if self._is_watched else None
         try:
             ended = await self.live.ended()
         finally:
             over = None if watching is None else await _stopped(watching)
         _remove(directory / PROMPT_NAME)
-        secrets = self.spec.secrets
-        result = await asyncio.to_thread(_result, directory, how, secrets, ended.exit_code)
-        self.answer = result.text
-        if result.cost is None and self.used is not None and self.used.cost is not None:
-            result = replace(result, cost=self.used.cost / DOLLAR, is_estimate=True)
-        ended = _with_result(ended, result, how)
+        ended, self.answer = await self.host.over(ended, directory, self.how, secrets, self.used)
         if over is not None and ended.outcome is Status.KILLED:
             return structs.replace(ended, reason=Reason(ReasonCode.BUDGET, _exceeded(over)))
         return ended
 
     @property
     def _is_watched(self) -> bool:
-        return bool(self.balances and self.spending) and self.how.answers in programs.STREAMS
+        is_drawn = bool(self.balances and self.spending)
+        return is_drawn and self.how.answers in programs.STREAMS
+
+    @property
+    def spending(self) -> Spending | None:
+        return self.host.place.spending
 
     async def _watch(self) -> Balance:
         """Note what the run uses while it goes on; end it, and return the purse it exceeds."""

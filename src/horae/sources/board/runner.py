@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from horae.core.agent import Agent
     from horae.core.gate import Gate
     from horae.core.receipt import Filed
-    from horae.files.git.trees import Trees
 
 log = logging.getLogger(__name__)
 
@@ -266,7 +265,6 @@ class DispatchRunner:
     _: KW_ONLY
     ledger: ports.Ledger
     clock: ports.Clock
-    trees: Trees
     timeout: timedelta | None = None
     heard: Callable[[], None] | None = None
 
@@ -291,9 +289,8 @@ class DispatchRunner:
             return _EditRun(ports.Ended(Status.NO_WORK, Reason(ReasonCode.TASK_NOT_STARTED, words)))
         file = card.path.removeprefix(f"{self.agents.place.root}/")
         try:
-            tree = await self.trees.make(errand.member)
             run = await self.agents.hold(
-                replace(agent, directory=str(tree.path)),
+                agent,
                 dispatch.prompt(card.task, file=file),
                 run=job,
                 timeout=timeout,
@@ -324,12 +321,12 @@ class DispatchRunner:
         return await self.agents.why_unable(agent)
 
     async def over(self, errand: Errand, how: ports.Ended) -> ports.Ended:
-        """Deliver the work of a run and move its task on; return the end with the facts of both."""
-        brought = await self.trees.deliver(errand.member)
-        facts = {**how.facts, "task": errand.task, **brought.facts()}
+        """Move the task of a run on, and return the end with the facts of that."""
+        facts = {**how.facts, "task": errand.task}
         # What was not merged cleanly is left for a person to review, on its branch.
+        branch = str(facts["branch"]) if "branch" in facts else None
         try:
-            facts |= await self._move(errand, how.outcome, how.reason, branch=brought.branch)
+            facts |= await self._move(errand, how.outcome, how.reason, branch=branch)
         except (HoraeError, OSError) as error:  # `settle` tries again
             facts["board"] = str(error)
         return structs.replace(how, facts=facts)

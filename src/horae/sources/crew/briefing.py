@@ -99,6 +99,7 @@ class Handed:
     ready: tuple[Item, ...] = ()
     appointments: tuple[Appointment, ...] = ()
     carry: str = ""
+    last: str = ""  # how the last run ended
 
 
 def survey(
@@ -128,6 +129,7 @@ def hand(
     last_run_at: datetime | None = None,
     appointments: Sequence[Appointment] = (),
     carry: str = "",
+    last: str = "",
 ) -> Handed:
     """Return what an agent is told now; what another agent has claimed is not told."""
     lists: dict[str, list[tuple[tuple[float, bool, str], Item]]] = {name: [] for name in _LISTS}
@@ -157,7 +159,7 @@ def hand(
         for name, found in lists.items()
     }
     kept = tuple(appointments)
-    return Handed(now, zone_name, last_run_at, **told, appointments=kept, carry=carry)
+    return Handed(now, zone_name, last_run_at, **told, appointments=kept, carry=carry, last=last)
 
 
 # The lists of a prompt, with their titles.
@@ -185,7 +187,8 @@ def prompt(handed: Handed, *, mode: str, state: State | None = None) -> str:
         parts.append(state.task)
     last = "This is your first run."
     if handed.last_run_at is not None:
-        last = f"Your last run began {moment_text(handed.last_run_at, handed.zone)}."
+        ended = f" It ended as {shown(handed.last)}" if handed.last else ""
+        last = f"Your last run began {moment_text(handed.last_run_at, handed.zone)}.{ended}"
     parts.append(f"It is {moment_text(handed.now, handed.zone)}. {last}")
     lists = {
         title: [_line(item, handed.zone) for item in getattr(handed, name)]

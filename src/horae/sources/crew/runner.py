@@ -24,18 +24,19 @@ from horae.errors import HoraeError
 from horae.files.edit import EditConflictError, Splice, create, edit
 from horae.files.git.calls import HORAE, GitError
 from horae.files.git.repository import Git, Logged, UpdateRefusal, edit_and_commit, is_repository
-from horae.files.git.trees import Trees, why_left
+from horae.files.git.trees import Undelivered, why_left
 from horae.files.read import PlanFileError, digest_of, find_plans, head_of, read_plan
 from horae.org.document import read
 from horae.sources.crew import briefing, diary, rules, tick
 from horae.sources.crew.lifecycle import Lifecycle, parse_lifecycle
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Collection
     from datetime import datetime, timedelta
     from pathlib import Path
 
     from horae.core.agent import Agent
+    from horae.files.read import StrPath
     from horae.org.plan import Plan
     from horae.sources.crew.source import Roster
 
@@ -71,8 +72,9 @@ class KeeperRunner:
     _: KW_ONLY
     ledger: ports.Ledger
     clock: ports.Clock
-    trees: Trees
-    tasks: Callable[[str], Awaitable[list[ports.TaskBrief]]]  # as a member is told of them
+    # What a member is told of the tasks of a board, which is that of a tree.
+    tasks: Callable[[str, Path], Awaitable[list[ports.TaskBrief]]]
+    local: Collection[StrPath] = ()  # origins on this machine that may be asked
     term: int = 1
     is_gone: Callable[[str], bool] = lambda _: False  # whether a machine of a cluster is lost
 
@@ -92,38 +94,45 @@ class KeeperRunner:
         member, agent, obstacle = await self._who(job.filed, job.text)
         lifecycle = await asyncio.to_thread(self._lifecycle, member)
         memory = remembered = await self._remembered(job, member, lifecycle)
-        told = await self._told(member, memory, now)
-        wakes_when = member.wake or agent.definition.wake
-        sleeps = wakes_when is Wake.DUE and briefing.is_idle(told)
-        made = tick.tick(lifecycle, memory, now=now, sleeps=sleeps)
+        made = tick.tick(lifecycle, memory, now=now)
         # Work that was not delivered is still not, until the next delivery says otherwise.
         kept = {
             name: why
             for name, why in memory.troubles.items()
             if name == _DELIVERY or ((left := tick.machine_left(name)) and self.is_gone(left))
         }
-        memory = replace(tick.begun(memory, made, now=now), troubles={**kept, **pulled})
-        story = _Tick(self, member, lifecycle, memory, made, told)
-        if made.beat is not tick.Beat.WAKE:
+        memory = replace(memory, troubles={**kept, **pulled})
+        tree = None
+        if made.beat is tick.Beat.WAKE and obstacle is None:
+            tree = await self.agents.take(agent)
+        try:
+            place = self.agents.place.root if tree is None else tree.path
+            told = await self._told(job.filed.entry, member, memory, place, now)
+            wakes_when = member.wake or agent.definition.wake
+            sleeps = wakes_when is Wake.DUE and briefing.is_idle(told)
+            made = tick.tick(lifecycle, memory, now=now, sleeps=sleeps)
+            story = _Tick(self, member, lifecycle, tick.begun(memory, made, now=now), made, told)
+            if made.beat is tick.Beat.WAKE and obstacle is not None:
+                raise ports.HeldBackError(obstacle)
+            if made.beat is tick.Beat.WAKE:
+                await self.agents.reserve(agent, job)
+            if tree is not None and made.beat is tick.Beat.WAKE:
+                troubles = {"tree": tree.trouble, "edits": ", ".join(tree.edits)}
+                known = {name: why for name, why in troubles.items() if why}
+                story.memory = replace(story.memory, troubles={**memory.troubles, **known})
             await asyncio.to_thread(self._note, job, story)
+            if made.beat is not tick.Beat.WAKE:
+                return story
+            known_as = tick.write_memory(tick.going(remembered, lifecycle, now=now))
+            await self.ledger.remember(job.filed.entry, known_as, term=self.term)
+            timeout = agent.definition.timeout or self.keeping.timeout or self.agents.place.timeout
+            told_as = briefing.prompt(told, mode=member.mode or self.keeping.mode, state=made.state)
+            held, tree = tree, None  # from here on it belongs to the run
+            story.run = await self.agents.hold(agent, told_as, run=job, timeout=timeout, tree=held)
             return story
-        if obstacle is not None:
-            raise ports.HeldBackError(obstacle)
-        await self.agents.reserve(agent, job)
-        tree = await self.trees.make(member.name)
-        if tree.trouble:
-            troubles = {**memory.troubles, "tree": tree.trouble}
-            story.memory = replace(memory, troubles=troubles)
-        await asyncio.to_thread(self._note, job, story)
-        known = tick.write_memory(tick.going(remembered, lifecycle, now=now))
-        await self.ledger.remember(job.filed.entry, known, term=self.term)
-        timeout = agent.definition.timeout or self.keeping.timeout or self.agents.place.timeout
-        told_as = briefing.prompt(
-            told, mode=member.mode or self.keeping.mode, state=story.made.state
-        )
-        agent = replace(agent, directory=str(tree.path))
-        story.run = await self.agents.hold(agent, told_as, run=job, timeout=timeout)
-        return story
+        finally:
+            if tree is not None:
+                self.agents.release(tree)
 
     async def look_back(
         self, filed: Filed, run: ports.Run
@@ -158,11 +167,10 @@ class KeeperRunner:
         if story.made.state is not None:
             facts["state"] = story.made.state.name
         if story.made.beat is tick.Beat.WAKE:
-            brought = await self.trees.deliver(story.member.name)
-            facts.update(brought.facts())
             troubles = {name: why for name, why in memory.troubles.items() if name != _DELIVERY}
-            if brought.undelivered is not None:
-                troubles[_DELIVERY] = str(brought.undelivered)
+            left = facts.get("undelivered")
+            if isinstance(left, dict):
+                troubles[_DELIVERY] = str(Undelivered(**left))
             memory = replace(memory, troubles=troubles)
         facts.update({"troubles": dict(memory.troubles)} if memory.troubles else {})
         try:  # an edit made while it ran counts already
@@ -253,7 +261,7 @@ class KeeperRunner:
         root = self.agents.place.root
         if not self.keeping.gitops or not is_repository(root):
             return {}
-        pulled = await Git(root, local=self.trees.local).pull()
+        pulled = await Git(root, local=self.local).pull()
         is_trouble = pulled.is_left_alone and pulled.why is not UpdateRefusal.NO_ORIGIN
         return {"pull": why_left(pulled)} if is_trouble else {}
 
@@ -269,29 +277,37 @@ class KeeperRunner:
             raise ports.RunError(f"the lifecycle cannot be read: {why}") from None
 
     async def _told(
-        self, member: rules.Member, memory: tick.AgentMemory, now: datetime
+        self,
+        entry: int,
+        member: rules.Member,
+        memory: tick.AgentMemory,
+        place: Path,
+        now: datetime,
     ) -> briefing.Handed:
-        plans = await asyncio.to_thread(self._plans)
+        plans, tasks = await asyncio.to_thread(_plans, place), await self.tasks(member.name, place)
         keeping = self.keeping
         return briefing.hand(
-            briefing.survey(plans, await self.tasks(member.name), zone_name=keeping.zone_name),
+            briefing.survey(plans, tasks, zone_name=keeping.zone_name),
             agent=member.name,
             now=now,
             zone_name=keeping.zone_name,
             last_run_at=memory.woken_at,
             appointments=await self._appointments(),
+            last=await self._last(entry, memory.woken_at),
             carry=memory.carry,
         )
 
-    def _plans(self) -> list[tuple[str, Plan]]:
-        root = self.agents.place.root
-        plans = []
-        with suppress(PlanFileError):  # the scan of the plans reports it, here and below
-            for path in find_plans(root).plans:
-                with suppress(PlanFileError):  # as above
-                    text = read_plan(path, root=root).text
-                    plans.append((path.removeprefix(f"{root}/"), read(text)))
-        return plans
+    async def _last(self, entry: int, woken_at: datetime | None) -> str:
+        """Return how the last run of an agent ended, in words; "" if that is not known."""
+        rests = {ReasonCode.REST_WRITTEN, ReasonCode.REST_QUIET}
+        page = await self.ledger.receipts(entry=entry, statuses=ENDS, limit=MOST)
+        since = [
+            f"{each.status}: {each.receipt.reason}"
+            for each in page.receipts
+            if woken_at and each.ended_at and each.ended_at >= woken_at
+            if each.receipt.reason.code not in rests
+        ]
+        return since[-1].replace("_", " ", 1) if since else ""
 
     async def _appointments(self) -> list[briefing.Appointment]:
         found = []
@@ -333,7 +349,7 @@ class KeeperRunner:
             for each in await self.ledger.coming(limit=MOST)
             if each.next_at is not None
         ]
-        tasks = await self.tasks("")
+        tasks = await self.tasks("", self.agents.place.root)
         counts = Counter(each.status for each in tasks if each.title)  # others are archived
         return diary.DiaryFacts(commits, runs, counts, coming, told)
 
@@ -442,6 +458,16 @@ def _member(text: str) -> rules.Member:
     if not members:
         raise ports.RunError("the manifest does not define this member")
     return members[0]
+
+
+def _plans(root: Path) -> list[tuple[str, Plan]]:
+    plans = []
+    with suppress(PlanFileError):  # the scan of the plans reports it, here and below
+        for path in find_plans(root).plans:
+            with suppress(PlanFileError):  # as above
+                text = read_plan(path, root=root).text
+                plans.append((path.removeprefix(f"{root}/"), read(text)))
+    return plans
 
 
 def _text_of(path: Path, *, most: int = _LONGEST_STATE) -> str | None:

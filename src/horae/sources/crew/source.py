@@ -90,7 +90,8 @@ class Roster:
             raise RunError(str(error.below(self.root))) from None
         variables, timeout = definition.variables, member.timeout or definition.timeout
         definition = replace(definition, timeout=timeout)
-        return Agent(member.name, definition, Origin(self.name(path), 1), variables=variables)
+        origin = Origin(self.name(path), 1)
+        return Agent(member.name, definition, origin, variables=variables, is_member=True)
 
     def beside(self, path: str) -> Path:
         return self.manifest.parent / path

@@ -15,6 +15,8 @@ from horae.sources.triggers.rules import parse_tools
 from horae.timing.duration import parse_duration
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from horae.core.receipt import Filed
     from horae.core.tool_policy import ToolPolicy
     from horae.sources.triggers.store import AgentCard, TriggerStore
@@ -27,6 +29,7 @@ class PromptRunner:
     find: Callable[[str | None], Awaitable[tuple[AgentRunner, Agent]]]  # None: of a request
     triggers: TriggerStore
     text: Callable[[str], Awaitable[str | None]]  # what a digest stands for
+    request_timeout: timedelta | None = None  # of a request whose agent names none
 
     async def hold(self, job: Job) -> Held:
         filed, receipt = job.filed, job.filed.receipt
@@ -43,7 +46,8 @@ class PromptRunner:
         obstacle = await host.why_unable(agent, tools)
         if obstacle is not None:
             raise HeldBackError(obstacle)
-        timeout = filed.policy.timeout or agent.definition.timeout or host.place.timeout
+        usual = self.request_timeout if filed.source == ASKED else None
+        timeout = filed.policy.timeout or agent.definition.timeout or usual or host.place.timeout
         return await host.hold(
             agent,
             order.prompt(key=receipt.key, planned_at=receipt.planned_at),

@@ -19,6 +19,7 @@ from horae.context import block_agents, find_agents
 from horae.core.clock import SystemClock
 from horae.core.receipt import Status
 from horae.errors import Exit
+from horae.files.git.trees import Trees
 from horae.files.read import PlanMissingError, read_plan
 from horae.org.document import read
 from horae.org.plan import Plan, is_id
@@ -126,8 +127,11 @@ async def _run_all(
     stopped = asyncio.Event()
     async with Processes(lock) as processes:
         say = Output(Form.TABLE).say
+        config, place = asked.config, asked.place
+        local, uncommitted = config.git_local or (), config.agent_uncommitted
+        trees = Trees(place.root, place.data, local, uncommitted=uncommitted)
         agents = block_agents(
-            lambda: find_agents(asked.config, say=say).registry, processes, asked.place
+            lambda: find_agents(config, say=say).registry, processes, place, trees
         )
         runner = WorkflowRunner(processes, asked.place, clock=clock, agent=agents)
         for number, world in enumerate(asked.worlds, 1):

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct, to_builtins
+from msgspec import UNSET, Struct, UnsetType, to_builtins
 
 from horae.core.ports import Ended, RunError, Unreleased
 from horae.core.private import private_file
@@ -77,10 +77,14 @@ class StepRecord(Struct, kw_only=True, rename=_TIMES | {"size": "bytes"}):
     output: str | None = None  # the file beside the record that keeps it
     digest: str | None = None  # of language, text and input
     sum: str | None = None  # the SHA-256 of its output
+    facts: dict[str, Any] | UnsetType = UNSET  # of the run of an agent, as a receipt has them
 
     @property
     def where(self) -> str:
         return f"{self.file}:{self.line}"
+
+    def take_facts(self, facts: Mapping[str, object]) -> None:
+        self.facts = {name: each for name, each in facts.items() if name != "text"}
 
     def take_output(self, data: bytes, size: int, *, is_cut: bool) -> str:
         """Note what is known of the output, and return its text, trimmed."""

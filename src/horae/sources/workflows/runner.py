@@ -572,7 +572,7 @@ class WorkflowRun:
             directory=self._directory / f"{step.at}.agent",
             timeout=self._order.timeout,
             facts=self._order.environment,
-            note=self._used.append,
+            note=lambda facts: self._note_used(step, facts),
             filed=self._order.filed,
         )
         asked = asyncio.ensure_future(asking)
@@ -598,6 +598,10 @@ class WorkflowRun:
             await asyncio.wait({asked})
             late = f"the step exceeded the time limit of {format_duration(limit)}"
             self._say(step, records.StepStatus.KILLED, self._live.reason or late)
+
+    def _note_used(self, step: _Step, facts: Mapping[str, object]) -> None:
+        self._used.append(facts)
+        step.note.take_facts(facts)
 
     def _take(
         self,

@@ -56,7 +56,7 @@ async def _record(front: Front, number: int, chosen: int | None) -> Sheet:
     runs = {run.number: run for run in await front.service.ledger.runs_of(number)}
     run = runs.get(chosen) if chosen is not None else next(reversed(runs.values()), None)
     values: dict[str, object] = {"line": line, "filed": filed, "runs": [*runs.values()]}
-    values |= {"run": run, "log": [], "log_steps": [], "steps": None, "facts": []}
+    values |= {"run": run, "log": [], "log_steps": [], "steps": None, "facts": [], "diff": ""}
     values["policy"] = filed_policy_words(filed, zone_name=line.zone)
     values["is_open"] = filed.status in OPEN
     values["is_bad"] = filed.status in BAD
@@ -74,7 +74,7 @@ async def _record(front: Front, number: int, chosen: int | None) -> Sheet:
             if name not in _UNTOLD and value not in (None, "", 0, {}, []):
                 word, form = _FACTS.get(name, (name.replace("_", " "), str))
                 told.append((word, form(value)[:500]))
-        values["facts"] = told
+        values |= {"facts": told, "diff": run.facts.get("diff", "")}
     title = f"{line.title} · {say(filed.status)}"
     return Sheet("receipt.html", title, "", values, every=1 if filed.status in OPEN else 60)
 
@@ -84,7 +84,7 @@ def _bytes(value: Any) -> str:
 
 
 # What the record says elsewhere, or what only the engine needs to know.
-_UNTOLD: Final = frozenset({"record", "seconds", "tail", "why"})
+_UNTOLD: Final = frozenset({"record", "seconds", "tail", "why", "diff", "undelivered"})
 _FACTS: Final[Mapping[str, tuple[str, Callable[[Any], str]]]] = {
     "max_rss": ("peak memory", _bytes),
     "output": ("output", _bytes),
