@@ -96,7 +96,7 @@ def replace_file(path: str, data: bytes, old: Content | None) -> None:
 
 
 def plan_root(paths: Sequence[str]) -> str:
-    """Return where `horae.toml` is: the directory that was named, else the nearest above a file."""
+    """Return where the nearest `horae.toml` is; without one, the directory that was named."""
     # So a plan has the same zone however it is named.
     if len(paths) != 1 or paths[0] == "-":
         return "."
@@ -106,7 +106,7 @@ def plan_root(paths: Sequence[str]) -> str:
         if os.path.isfile(f"{here}/{FILE}"):
             return here
         here = os.path.dirname(here) if inside else ""
-    return "."
+    return paths[0] if _is_directory(paths[0]) else "."
 
 
 def _is_directory(path: str) -> bool:
