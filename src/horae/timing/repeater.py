@@ -48,9 +48,10 @@ class TimestampError(ScheduleError, code="timestamp"):
 
 
 class RepeaterError(TimestampError, code="repeater"):
-    def __init__(self, text: str, *, reason: str, fault: str) -> None:
+    def __init__(self, text: str, *, wrong: str, fault: str, fix: str = "") -> None:
         self.fault = fault  # in one word, as `horae check` has it in a code
-        super().__init__(text, reason=reason)
+        self.wrong, self.fix = wrong, fix
+        super().__init__(text, reason="; ".join(filter(None, (wrong, fix))))
 
 
 class RepeaterKind(StrEnum):
@@ -201,11 +202,11 @@ def parse_repeater(text: str, *, has_time: bool = True) -> Repeater:
     least = Interval(_count(text, number), Unit(unit))
     maximum = Interval(_count(text, most), Unit(most_unit)) if most else None
     if least.unit is Unit.HOUR and not has_time:
-        reason = "counts hours, but the date has no time; add one, such as 06:00"
-        raise RepeaterError(text, reason=reason, fault="hours")
+        wrong, fix = "counts hours, but the date has no time", "add one, such as 06:00"
+        raise RepeaterError(text, wrong=wrong, fault="hours", fix=fix)
     if maximum and maximum.count * _ABOUT[maximum.unit] <= least.count * _ABOUT[least.unit]:
-        reason = f"the longest interval, {maximum}, must be longer than the shortest, {least}"
-        raise RepeaterError(text, reason=reason, fault="habit")
+        wrong = f"the longest interval, {maximum}, must be longer than the shortest, {least}"
+        raise RepeaterError(text, wrong=wrong, fault="habit")
     return Repeater(RepeaterKind(kind), least.count, least.unit, maximum)
 
 
@@ -235,8 +236,8 @@ def repeat(stamp: str, *, now: datetime, zone: str = "UTC") -> str | None:
     repeater = parse_repeater(tokens.repeater[0], has_time=anchor.has_time)
     moved = repeater.shift(anchor.start, now=now, zone=place)
     if moved is None:
-        reason = f"goes from {anchor.start.date()} past the year 9999"
-        raise RepeaterError(str(repeater), reason=reason, fault="large")
+        wrong = f"goes from {anchor.start.date()} past the year 9999"
+        raise RepeaterError(str(repeater), wrong=wrong, fault="large")
     parts = [(tokens.when.span(), moved.date().isoformat())]
     if tokens.day:
         parts.append((tokens.day.span(), _day_name(tokens.day[0], anchor.start, moved)))
@@ -332,29 +333,29 @@ def _day_name(written: str, old: datetime, new: datetime) -> str:
 
 
 def _unreadable(text: str) -> RepeaterError:
-    beginning, fault = _BEGINNING.fullmatch(text), "shape"
+    beginning, fault, fix = _BEGINNING.fullmatch(text), "shape", ""
     sign, number, rest = beginning.groups() if beginning else ("", "", "")
     unit, _, _ = rest.partition("/")
     if not beginning:
-        reason = "does not begin with +, ++ or .+; write it like +1d"
+        wrong, fix = "does not begin with +, ++ or .+", "write it like +1d"
     elif not number:
-        reason = f"has no number; write it like {sign}1d"
+        wrong, fix = "has no number", f"write it like {sign}1d"
     elif not unit:
-        reason, fault = f"has no unit; write it like {sign}{number[:6]}d", "unit"
+        wrong, fault, fix = "has no unit", "unit", f"write it like {sign}{number[:6]}d"
     elif unit not in set(Unit):
-        reason, fault = f"unit {unit[:20]} is not one of {', '.join(Unit)}", "unit"
+        wrong, fault = f"unit {unit[:20]} is not one of {', '.join(Unit)}", "unit"
     else:
-        reason = f"does not end with an interval; write a habit like {sign}2d/4d"
-    return RepeaterError(text, reason=reason, fault=fault)
+        wrong, fix = "does not end with an interval", f"write a habit like {sign}2d/4d"
+    return RepeaterError(text, wrong=wrong, fault=fault, fix=fix)
 
 
 def _count(text: str, number: str) -> int:
     digits = number.lstrip("0")
     if not digits:
-        raise RepeaterError(text, reason="has a count of 0; write at least 1", fault="zero")
+        raise RepeaterError(text, wrong="has a count of 0", fault="zero", fix="write at least 1")
     if len(digits) > len(str(_MOST)):
-        reason = f"has a count of more than {_MOST}; use a larger unit"
-        raise RepeaterError(text, reason=reason, fault="large")
+        wrong = f"has a count of more than {_MOST}"
+        raise RepeaterError(text, wrong=wrong, fault="large", fix="use a larger unit")
     return int(digits)
 
 
