@@ -516,7 +516,7 @@ _FORMS: Final[dict[str, _Build]] = {
     r"e?@?K|@<hour>(?:,?<part>)?(?:<sep>@?<hour>(?:,?<part>)?){0,50}": _at,
     r"NN?<part>|N(?:<sep>N){0,50}k": _at,
     r"F<hour><part>?[t&]<hour><part>?(?:(?:,?&|,)F<hour>[t&]<hour>){0,12}": _window,
-    r"[TN]tT|TtN|g@?<hour>|(?>F@?<hour><part>?)(?!t)": _window,
+    r"[TN]tT|TtN|g@?<hour>|F@?<hour>(?:<part>(?!t)|(?!<part>|t))": _window,
     r"Z": lambda _: Say(windows=((Clock(0), Clock(1439)),)),
     r"(?:[ie]h?|@)R|[oie]?V": _part,
     r"o?e[~A2O]R": lambda tokens: Say(
