@@ -198,6 +198,7 @@ async def ledger(story: Story) -> None:
         horae status --json
         horae history --json
         horae list --json
+        horae cost --json
         horae stop --json
         horae stop --timeout 1s --no-wait --json
         horae stop --wait --json
@@ -375,6 +376,11 @@ async def routes(story: Story) -> None:
             GET /api/v1/entry-list?sort=size
             GET /api/v1/search?q=digest
             GET /api/v1/search?limit=0
+            GET /api/v1/costs
+            GET /api/v1/costs?by=day&days=2
+            GET /api/v1/costs?by=moon
+            GET /api/v1/forecast
+            GET /api/v1/forecast?entry=nothing
             GET /api/v1/agenda?from=2026-06-08T00:00:00Z&to=2026-06-09T00:00:00Z
             GET /api/v1/agenda?entry=digest&limit=2
             GET /api/v1/agenda?entry=nothing
