@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -49,6 +50,7 @@ def type_in(folder: Path, *args: str) -> str:
 
 def test_the_plan_has_no_finding_and_everything_is_armed(call: Call, tmp_path: Path) -> None:
     write_plan(tmp_path)
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
     checked = call("check", str(tmp_path), "--table")
     assert (checked.code, checked.out) == (0, "9 files checked, no problems\n")
     titles = {each["title"] for each in call("next", str(tmp_path), "-n", "200", "--json").data}

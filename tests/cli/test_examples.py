@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,7 @@ def test_the_readme_has_a_line_for_each_directory() -> None:
 def test_an_example_has_no_problem_and_its_entries_come(
     call: Call, copies: Path, name: str
 ) -> None:
+    subprocess.run(["git", "init", "-q", copies / name], check=True)
     checked = call("check", str(copies / name), "--json")
     assert (checked.code, checked.data) == (0, [])
     listed = call("next", str(copies / name), "-n", "200", "--at", "2026-06-28", "--json")

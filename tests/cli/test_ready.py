@@ -94,6 +94,7 @@ def test_check_is_silent_when_all_of_it_can_run(home: Call) -> None:
     Path("plan.org").write_text(PLAN.replace("no-such-program", "true").replace("nobody", "wren"))
     Path("wren.org").write_text(WREN.replace("no-such-agent", "cat"))
     Path(".agentd/workflows/once.yml").write_text(ONCE)
+    subprocess.run(["git", "init", "-q"], check=True)
     assert home("check", ".", "--json").data == []
 
 

@@ -87,7 +87,7 @@ def test_people_see_each_step_what_came_out_and_what_is_odd(call: Call, home: Pa
     assert any(line.startswith("failed    Bad  plan.org:12") for line in lines)
     assert "skipped   Next  plan.org:16  depends on Bad (plan.org:12), which failed" in lines
     assert any(line.startswith("Flow: done (9); run ") for line in lines)
-    assert "no component of this workflow outputs 'raw'" in ending.err
+    assert "input 'raw' is not the output of any component" in ending.err
     assert "\x1b" not in ending.out
 
 

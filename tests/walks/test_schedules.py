@@ -563,6 +563,7 @@ async def test_the_manifest_wins_over_a_single_keeper(ground: Ground) -> None:
 @runs
 @story
 async def test_a_member_without_a_definition_is_skipped_and_that_is_said(ground: Ground) -> None:
+    ground.repository()
     ground.agent("echo done")
     ground.write("crew.org", "* moss\n:PROPERTIES:\n:INTERVAL: 20m\n:END:\n" + member("wren", ""))
     async with engine(ground) as here:

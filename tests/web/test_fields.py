@@ -27,7 +27,7 @@ SAID: dict[str, tuple[type[Fields], dict[str, Any]]] = {
     "entry is missing": (WhyQuery, {"entry": ""}),
     "since must be a time like 2026-06-06T09:00:00Z, not 5": (ReceiptsQuery, {"since": 5}),
     "before is missing; write it like 2026-06-06T09:00:00Z": (PruneRequest, {"before": None}),
-    "skipped, coalesced, missed, not 'a - at `$.b`'": (ReceiptsQuery, {"status": ["a - at `$.b`"]}),
+    "coalesced, missed, limited, not 'a - at `$.b`'": (ReceiptsQuery, {"status": ["a - at `$.b`"]}),
     "definitions must be a list, not 7": (FilesRequest, {"definitions": 7}),
     "definitions[0].what is missing": (FilesRequest, {"definitions": [{}]}),
     "definitions[0].places[...][4] must be a whole number": (
