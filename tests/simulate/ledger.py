@@ -65,7 +65,7 @@ class _Unsteady:
     def __getattr__(self, name: str) -> Callable[..., Awaitable[object]]:
         if name.startswith("_"):
             raise AttributeError(name)
-        if name in _HOLDS and Fault.LIMIT not in self._world.weather.kinds:
+        if name in _HOLDS and not self._world.setting.accounts:
             # No dice: the seeds of worlds without limits stay what they were.
             call: Callable[..., Awaitable[object]] = getattr(self._world.ledger, name)
             return call

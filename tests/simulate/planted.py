@@ -287,6 +287,47 @@ def begin_the_day_at_midnight_in_utc(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def count_what_a_limit_has_ended(patch: pytest.MonkeyPatch) -> None:
+    """Take a run that met a limit for an attempt like others."""
+    after = store.Transaction._after
+
+    def counted(self: store.Transaction, *given: Any) -> Any:
+        ended, then, attempts, account = after(self, *given)
+        return ended, then, attempts + bool(account), account
+
+    patch.setattr(store.Transaction, "_after", counted)
+
+
+def let_all_go_when_a_limit_is_over(patch: pytest.MonkeyPatch) -> None:
+    """Do not wait for what the first run after a limit finds."""
+    ask = store.Transaction.ask_account
+
+    def asked(self: store.Transaction, account: str, receipt: int, *, now: datetime) -> Any:
+        limit = ask(self, account, receipt, now=now)
+        return limit if limit is not None and limit.until_at > now else None
+
+    patch.setattr(SqliteLedger, "ask_account", store._writing(asked))
+
+
+def forget_limits_at_a_start(patch: pytest.MonkeyPatch) -> None:
+    """Remove all limits when an engine looks for those by a clock that ran ahead."""
+    query = named("")["account.set_back"]
+    assert "WHERE" in query
+    patch.setitem(named(""), "account.set_back", query.partition("WHERE")[0])
+
+
+def sleep_through_the_end_of_a_limit(patch: pytest.MonkeyPatch) -> None:
+    """Look at limits when a run has ended, and not when they are over."""
+    free = engine.Engine._free_limited
+
+    async def freed(self: engine.Engine, now: datetime) -> None:
+        if self._may_free:
+            await free(self, now)
+            self._limit_at = None
+
+    patch.setattr(engine.Engine, "_free_limited", freed)
+
+
 @dataclass(frozen=True, slots=True)
 class Planted:
     """A bug, what finds it, and seeds that are known to do so."""
@@ -314,6 +355,13 @@ PLANTED = (
     Planted(forget_what_was_released, ("I7",), (4, 5, 9)),
     Planted(stop_without_a_last_word, ("I16",), (5, 6, 13)),
     Planted(run_again_what_was_let_go, ("I4",), (4, 14, 21, 25, 41, 44)),
+)
+
+LIMITS = (
+    Planted(count_what_a_limit_has_ended, ("I22",), (3,)),
+    Planted(let_all_go_when_a_limit_is_over, ("I22",), (6, 8)),
+    Planted(forget_limits_at_a_start, ("I22",), (9, 8)),
+    Planted(sleep_through_the_end_of_a_limit, ("I22",), (3,)),
 )
 
 BUDGETS = (

@@ -8,6 +8,8 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from horae.core.ports import (
     Ended,
     HeldBackError,
@@ -42,6 +44,7 @@ _FAILED: Final = Ended(Status.FAILED, Reason(ReasonCode.EXIT_CODE, "simulated fa
 _TOO_LONG: Final = Ended(
     Status.KILLED, Reason(ReasonCode.TIME_LIMIT, "the run exceeded its time limit")
 )
+_LIMITED: Final = Ended(Status.LIMITED, Reason(ReasonCode.USAGE_LIMIT, "simulated limit"), 1)
 _LOST: Final = Ended(
     Status.INTERRUPTED, Reason(ReasonCode.SUPERVISOR_LOST, "the run left no report")
 )
@@ -68,6 +71,8 @@ class Child:
     over: asyncio.Event = field(default_factory=asyncio.Event)
     timer: asyncio.TimerHandle | None = None
     life: Life | None = None  # of the engine that made it
+    account: str = ""
+    asked_at: int = 0  # whether it may use that, by the loop
     riders: list[int] = field(default_factory=list)  # receipts that it asked for, and waits for
 
     def finish(self, ended: Ended | None) -> None:
@@ -96,6 +101,12 @@ class SimRunner:
             clock, term = world._clock_of(self._life), self._life.term
             spending = Spending(self._ledger, clock, term, setting.zone_of_days, shared)
             job = await spending.drawn(job)
+        account, asked_at = setting.account_of(job.filed.entry), world.loop.micros
+        if account:
+            now, number = world._clock_of(self._life).now(), job.filed.number
+            limit = await self._ledger.ask_account(account, number, now=now, term=self._life.term)
+            if limit is not None:
+                raise HeldBackError(limit.reason(), account=account)
         if world.weather.strikes(Fault.LAUNCHER):
             raise LauncherLostError("the launcher has exited")
         if world.weather.strikes(Fault.CANNOT):
@@ -103,6 +114,7 @@ class SimRunner:
         if world.weather.strikes(Fault.HOLD):
             raise HeldBackError("no command is configured")
         child = world.children.make(job, self._life)
+        child.account, child.asked_at = account, asked_at
         world.making(self._life)
         world.tell(f"run {job.run.number} of receipt {job.filed.number} is created")
         await world.breathe(self._life)
@@ -161,16 +173,16 @@ class Children:
         """Let a run begin, and end when the dice say."""
         child.stage, child.went_at = Stage.LIVE, self._world.clock.now()
         self.live[child.run.number] = child
-        ended, after = self._fate(child.filed)
+        ended, after = self._fate(child)
         limit = child.filed.policy.timeout or WALL_CLOCK
         killed_at = self._world.loop.time() + limit.total_seconds()
 
         def over() -> None:
             left = killed_at - self._world.loop.time()
-            if left > 0 and any(map(self._world.watch.is_open, child.riders)):
+            if left > 1e-6 and any(map(self._world.watch.is_open, child.riders)):
                 self._set(child, min(left, _LOOK.total_seconds()), over)
                 return
-            is_killed = left <= 0 and ended.outcome is not Status.KILLED
+            is_killed = left <= 1e-6 and ended.outcome is not Status.KILLED
             last = _TOO_LONG if is_killed else ended
             del self.live[child.run.number]
             self._world.tell(f"run {child.run.number} ends: {last.outcome}")
@@ -231,8 +243,24 @@ class Children:
         self._world.tell(f"run {run.number} of receipt {filed.number} left {child.ended}")
         return child.ended
 
-    def _fate(self, filed: Filed) -> tuple[Ended, timedelta]:
+    def _fate(self, child: Child) -> tuple[Ended, timedelta]:
         """Return how a run ends, and after how long."""
+        ended, after = self._end_of(child.filed)
+        if not child.account:
+            return ended, after
+        world, roll = self._world, self._world.roll
+        assert roll is not None, "accounts are for worlds that follow the dice"
+        if world.weather.strikes(Fault.LIMIT):
+            closed = timedelta(minutes=roll.choice((2, 40, 300, 1500)))
+            world.closed[child.account] = world.loop.time() + closed.total_seconds()
+            world.tell(f"{child.account} is limited for {closed}")
+        left = world.closed.get(child.account, 0.0) - world.loop.time()
+        if left <= 0 or world.weather.is_calm:
+            return replace(ended, account=child.account), after
+        until = world.clock.now() + timedelta(seconds=left) if roll.random() < 0.7 else None
+        return replace(_LIMITED, account=child.account, until=until), timedelta(seconds=1)
+
+    def _end_of(self, filed: Filed) -> tuple[Ended, timedelta]:
         world = self._world
         limit = filed.policy.timeout or WALL_CLOCK
         if world.roll is None:

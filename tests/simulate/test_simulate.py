@@ -19,7 +19,7 @@ from horae.core.receipt import RECEIPT_STATUSES
 from scale import SCALE, scaled
 from simulate import oracle
 from simulate.loop import SimLoop, Standstill
-from simulate.planted import BUDGETS, PLANTED, Memory, write_in_any_term
+from simulate.planted import BUDGETS, LIMITS, PLANTED, Memory, Planted, write_in_any_term
 from simulate.sources import SOURCES
 from simulate.worlds import (
     Cluster,
@@ -33,9 +33,7 @@ from simulate.worlds import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from simulate.planted import Planted
+    from collections.abc import Callable, Iterable
 
 DAY = timedelta(days=1)
 DAYS = scaled(365, few=16)  # in fewer, something of SOMETIMES does not happen
@@ -183,24 +181,46 @@ def test_a_budget_binds_whatever_goes_wrong() -> None:
     assert not never, f"this never happened: {never}"
 
 
-@pytest.mark.parametrize("bug", BUDGETS, ids=lambda bug: bug.plant.__name__)
-def test_a_planted_bug_of_budgets_is_found(bug: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
-    bug.plant(monkeypatch)
-    for seed in range(200) if SCALE >= 1 else bug.seeds:
-        broken = budgeted(seed).broken
-        if broken is not None and broken.promise in bug.promises:
-            return
-    pytest.fail(f"nobody noticed: {bug.plant.__doc__}")
+# Usage limits
+
+
+def limited(seed: int, *, days: int = 20) -> Verdict:
+    """Run the world of a seed in which runs meet the limits of one account, or of three."""
+    return told(seed, days=days, accounts=1 + seed % 2 * 2)
+
+
+# In 21 the clock goes on by years, in 43 and 50 the ledger fails when it is asked of limits.
+LIMITED = (3, 8, 21, 43, 50)
+
+
+def test_a_limit_holds_whatever_goes_wrong() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(200) if SCALE >= 1 else LIMITED:
+        verdict = limited(seed)
+        assert verdict.broken is None, str(verdict)
+        seen.update(verdict.seen)
+    never = [what for what in ("limited", "went first after a limit") if not seen[what]]
+    assert not never, f"this never happened: {never}"
 
 
 # Bugs that were planted
 
 
-@pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.plant.__name__)
-def test_a_planted_bug_is_found(bug: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("bug", "tell"),
+    [
+        *((bug, told) for bug in PLANTED),
+        *((bug, budgeted) for bug in BUDGETS),
+        *((bug, limited) for bug in LIMITS),
+    ],
+    ids=lambda each: each.plant.__name__ if isinstance(each, Planted) else each.__name__,
+)
+def test_a_planted_bug_is_found(
+    bug: Planted, tell: Callable[..., Verdict], monkeypatch: pytest.MonkeyPatch
+) -> None:
     bug.plant(monkeypatch)
     for seed in range(200) if SCALE >= 1 else bug.seeds:
-        broken = told(seed, days=bug.days).broken
+        broken = tell(seed, days=bug.days).broken
         if broken is not None and broken.promise in bug.promises:
             return
     pytest.fail(f"nobody noticed: {bug.plant.__doc__}")

@@ -16,6 +16,9 @@
     I18  timers do not pile up                                     `rests`
     I21  no more runs of a day start than a budget allows, and     `went`, `rests`
          what is held for that goes on when the day is over
+    I22  one run finds out that an account is limited; until the   `went`, `_limited`, `rests`
+         limit is over no other begins, then one goes first, and
+         none of them counts as an attempt
     I19  what was shown as the next moment is what came            `before`, `_decided`
 
 The planned moments themselves (the other half of I6) are held against another reading of the
@@ -28,13 +31,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
 from horae.core.decide import GRACE
 from horae.core.entry import AfterRule, CadenceRule, CronRule, Entry, Overlap, RepeaterRule
-from horae.core.receipt import ReasonCode, Status
+from horae.core.receipt import LIMITS, ReasonCode, Status
 from horae.timing.repeater import RepeaterKind
 from horae.timing.zone import is_fold, local, zone
 from simulate.door import WatchedGate
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from horae.core.engine import Engine
-    from horae.core.ports import EntryStep, Event, Listed
+    from horae.core.ports import EntryStep, Event, Listed, RunEnd
     from horae.core.receipt import Filed
     from simulate.runner import Child
     from simulate.world import World
@@ -69,6 +72,7 @@ _OPEN: Final = frozenset(_GRAPH)
 _BAD: Final = frozenset({Status.FAILED, Status.KILLED, Status.INTERRUPTED})
 _ENDS: Final = _BAD | {Status.DONE, Status.NO_WORK}
 _SLACK: Final = timedelta(minutes=2)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _STOPPING: Final = timedelta(minutes=20)  # a ledger that is slow, and what is being made
 _NOTICED: Final = 60_000_000  # microseconds after which an engine knows what is armed
 _LOOKED_AT: Final = frozenset({"scan", "pause", "resume", "wake", "set_back"})
@@ -94,6 +98,8 @@ class Seen:
     status: Status
     steps: int  # how often the clock had been set back when it was decided
     goes: int = 0
+    moved_at: datetime = _EPOCH  # when it was last let wait again, which whoever did so tells next
+    is_limited: bool = False  # by its account
     over_at: int = 0  # when it became final, by the loop
 
     @property
@@ -134,6 +140,16 @@ class _Streak:
     ended_at: datetime | None = None
 
 
+@dataclass(slots=True)
+class _Limit:
+    """The limit of an account, as the end of a run told of it."""
+
+    since: int  # by the loop
+    until: datetime  # no run begins before that
+    most: datetime  # and one does after that
+    first: int = 0  # the last run that began after it
+
+
 class Watch:
     """Looks at one world, and stops it at the first promise that is broken."""
 
@@ -152,6 +168,7 @@ class Watch:
         self._event = 0
         self._number = 0
         self._held_to: dict[int, datetime] = {}  # receipts that a budget holds, and until when
+        self._limits: dict[str, _Limit] = {}
         self._of_day: Counter[date] = Counter()  # runs that were let go, by the day they started
         self._undecided = 0  # the last receipt before the decision that is looked at
         self._again = 0
@@ -175,6 +192,7 @@ class Watch:
         self.unheard.clear()
         self._alarms.clear()
         self._of_day.clear()
+        self._limits.clear()
         self._held_to.clear()
         ledger, cursor, last = self._world.ledger, None, self._event
         self._event = await ledger.newest_event()
@@ -227,9 +245,11 @@ class Watch:
         if name == "running_many" and isinstance(answer, list):
             made = zip(args[0], answer, strict=True)
             self._running.update((run, 1) for (run, _), is_noted in made if is_noted)
-        elif name == "end_many":
-            for end in args[0]:
+        elif name == "end_many" and isinstance(answer, list):
+            for end, over in zip(args[0], answer, strict=True):
                 self._running.pop(end.run, None)
+                if over is not None and end.ended.account:
+                    await self._limited(end, now)
         elif name == "give_back":
             self._running.pop(args[0], None)
         elif name == "settle":
@@ -293,6 +313,9 @@ class Watch:
             self.fail("I2", f"{seen.name} went from {was} to {status}")
         seen.status = status
         await self._by_a_budget(seen, status)
+        if status is Status.HELD and self._world.setting.accounts:
+            filed = await self._world.ledger.receipt(seen.filed.number)
+            seen.is_limited = filed is not None and filed.receipt.reason.code in LIMITS
         if status in _ENDS - {Status.FAILED} and not seen.goes:
             self.fail("I4", f"{seen.name} is {status}, and was never started")
         if status not in _OPEN:
@@ -303,6 +326,7 @@ class Watch:
         if was is Status.RUNNING and status is Status.WAITING and seen.goes:
             self.seen["retried"] += 1
         if status is Status.WAITING:
+            seen.moved_at = now
             filed = await self._world.ledger.receipt(seen.filed.number)
             seen.filed = filed or seen.filed
             runs = await self._world.ledger.runs_of(seen.filed.number)
@@ -378,6 +402,7 @@ class Watch:
             self.fail("I3", f"run {run} was started before its write was confirmed")
         seen.goes += 1
         self._counts(child)
+        self._asks_first(child)
         retry = filed.policy.retry
         if seen.goes > 1 + (retry.attempts if retry else 0):
             self.fail("I4", f"{seen.name} was started {seen.goes} times")
@@ -408,6 +433,41 @@ class Watch:
         if self._of_day[day] > setting.runs_a_day:
             self.fail("I21", f"{self._of_day[day]} runs of {day} started: {setting.runs_a_day}")
 
+    async def _limited(self, end: RunEnd, now: datetime) -> None:
+        """Look at what the end of a run says of its account."""
+        ended, run = end.ended, await self._world.ledger.run(end.run)
+        seen = None if run is None else self.receipts.get(run.receipt)
+        if run is None or seen is None:
+            return
+        known = self._limits.get(ended.account)
+        if ended.outcome is not Status.LIMITED:
+            if known is not None and known.first == end.run and ended.outcome not in _BAD:
+                del self._limits[ended.account]
+            return
+        self.seen["limited"] += 1
+        seen.goes -= 1  # it is as if it had not run
+        filed, was = await self._world.ledger.receipt(run.receipt), seen.filed.attempts
+        if filed is not None and (filed.status is not Status.HELD or filed.attempts != was):
+            self.fail("I22", f"{seen.name} met a limit: {filed.status}, {filed.attempts} attempts")
+        until, most = now + timedelta(minutes=1), now + timedelta(hours=1)
+        if ended.until is not None:
+            until = most = min(max(ended.until, until), now + timedelta(days=8))
+        elif known is not None:
+            most = max(most, known.most)
+        self._limits[ended.account] = _Limit(self._world.loop.micros, until, most)
+
+    def _asks_first(self, child: Child) -> None:
+        """Look at whether a run may use its account."""
+        limit = self._limits.get(child.account)
+        if limit is None or child.asked_at <= limit.since or self._world.steps_back:
+            return
+        if self._world.clock.now() < limit.until:
+            self.fail("I22", f"run {child.run.number} begins: {child.account} until {limit.until}")
+        if limit.first in self._world.children.live:
+            self.fail("I22", f"run {child.run.number} begins beside the first, {limit.first}")
+        limit.first = child.run.number
+        self.seen["went first after a limit"] += 1
+
     # Rests
 
     def rests(self, *, is_idle: bool) -> None:
@@ -428,13 +488,33 @@ class Watch:
         for number, seen in self._open.items():
             if seen.status in {Status.STARTING, Status.RUNNING} and number not in stories:
                 self.fail("I7", f"{seen.name} is {seen.status}, and the engine does not track it")
-            is_due = seen.filed.receipt.start_at + _SLACK <= now and not world.is_stopping
+            is_due = (
+                max(seen.filed.receipt.start_at, seen.moved_at) + _SLACK <= now
+                and not world.is_stopping
+            )
             if number in self._held_to and self._held_to[number] + _SLACK <= now and is_idle:
                 self.fail("I21", f"{seen.name} is held, and its budget has begun again")
             if seen.status is Status.WAITING and is_due and not stories and is_idle:
                 self.fail("I7", f"{seen.name} waits although every slot is free")
+        if is_idle and world.setting.accounts and not world.steps_back:
+            self._limits_end(now)
         if world.loop.timers > _MOST_TIMERS + len(world.children.live):
             self.fail("I18", f"{world.loop.timers} timers are set")
+
+    def _limits_end(self, now: datetime) -> None:
+        """Look at what is held by a limit that is over, while nothing else uses its account."""
+        held, moving = {}, set()
+        for seen in self._open.values():
+            account = self._world.setting.account_of(seen.filed.entry)
+            if seen.status is not Status.HELD:
+                moving.add(account)
+            elif seen.is_limited:
+                held[account] = seen
+        for account, seen in held.items():
+            limit = self._limits.get(account)
+            is_over = limit is None or limit.most + _SLACK <= now
+            if is_over and account not in moving and not self._world.is_stopping:
+                self.fail("I22", f"{seen.name} is held, and the limit of {account} is over")
 
     def stopped(self, engine: Engine, within: timedelta, took: timedelta | None) -> None:
         """Look at an engine that was told to stop, and has."""

@@ -98,8 +98,13 @@ class Setting:
     crashes: float = 1.0  # how much more likely than else an engine dies inside a call
     slots: int = 4
     crew: int = 2
+    accounts: int = 0  # that runs use, and whose usage limits they meet; 0: none
     runs_a_day: int = 0  # that may start, of a day in `zone_of_days`; 0: as many as like
     zone_of_days: str = "UTC"
+
+    def account_of(self, entry: int) -> str:
+        """Return the account that the runs of an entry use."""
+        return f"account {entry % self.accounts}" if self.accounts else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +142,12 @@ class World:
         self.roll = None if setting.seed is None else Random(setting.seed)
         dice = self.roll or Random(0)
         self.loop = SimLoop(self.roll)  # type: ignore[abstract] # the engine needs no more of it
+        unknown = [each for each in self.unknown if each is not Fault.LIMIT or not setting.accounts]
         self.weather = weather(
             dice,
             setting.level,
             without=setting.without,
-            unknown=self.unknown,
+            unknown=unknown,
             crashes=setting.crashes,
         )
         start = setting.start or (dice.choice(STARTS) if self.roll else STARTS[0])
@@ -156,6 +162,7 @@ class World:
         self.unsettled: dict[int, None] = {}
         self.asked: dict[int, datetime] = {}  # receipts that somebody must approve, and until when
         self.approved: dict[int, None] = {}  # and those that nobody must any more
+        self.closed: dict[str, float] = {}  # accounts under a limit, and until when by the loop
         self.is_full = False
         self.is_stopping = False
         self.stops_at_a_start = False  # the next time that a run is being made

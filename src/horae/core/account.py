@@ -20,6 +20,7 @@ SHORTEST: Final = timedelta(minutes=1)
 LONGEST: Final = timedelta(days=8)  # of a limit that is met again and again, too
 _DOUBLINGS: Final = 6  # without a time 1, 2, 4 … 60 minutes
 _CAP: Final = timedelta(minutes=60)
+_FORGOTTEN: Final = timedelta(days=1)  # after its end, if nothing has tried since: it was another
 
 
 class AccountLimit(Struct, frozen=True):
@@ -59,6 +60,8 @@ def met(
 
     *until* is what the program said; *known* is what was known of the account.
     """
+    if known is not None and now - known.until_at > _FORGOTTEN:
+        known = None
     if known is None or known.probe == receipt:
         tries = 0 if known is None else known.tries + 1
         wait = min(_CAP, SHORTEST * (1 << min(tries, _DOUBLINGS)))

@@ -356,7 +356,7 @@ class Engine:
         if self.trouble is not None or self.launch.is_unsure:
             await self.launch.reconcile()  # what a ledger that failed has kept after all
             await self._offer_waiting()
-            self._has_unsettled = self._may_lapse = True
+            self._has_unsettled = self._may_lapse = self._may_free = True
         if self._has_changed:
             await self._look_at_changes()
         if not self.is_blank:

@@ -17,8 +17,8 @@ FROM account ORDER BY until_at, name;
 INSERT INTO account (name, reason_code, since_at, until_at, tries)
 VALUES (:name, :reason_code, :since_at, :until_at, :tries)
 ON CONFLICT (name) DO UPDATE SET
-  reason_code = excluded.reason_code, until_at = excluded.until_at, tries = excluded.tries,
-  probe = NULL;
+  reason_code = excluded.reason_code, since_at = excluded.since_at,
+  until_at = excluded.until_at, tries = excluded.tries, probe = NULL;
 
 -- name: probe
 -- Let one receipt go first.
