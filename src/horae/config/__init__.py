@@ -281,11 +281,10 @@ ADDRESS: Final = SettingKind("a host and port such as 127.0.0.1:7117 or [::1]:71
 
 
 class Setting(NamedTuple):
-    """The declaration of one setting; all its names follow from that of its field."""
+    """The declaration of one setting, which docs/reference/settings.md describes."""
 
     kind: SettingKind[Any]
     default: str | int | None
-    about: str
     older: str = ""  # variable of Workbooks
     is_secret: bool = False
     is_hot: bool = False  # a guarded one that a running engine uses once it is confirmed
@@ -364,155 +363,59 @@ class Config(Struct, frozen=True, eq=False, kw_only=True):
     secrets: dict[str, SecretSource]  # where the value of each is, by name
     given: dict[str, tuple[_WrittenValue, ...]]  # of each field the strongest first
 
-    data: Path = setting(PATH, ".horae", "directory for the files of Horae", "WB_DATA")
-    zone: str | None = setting(
-        ZONE, None, "time zone of org plans; default: the zone of this machine"
-    )
-    store: str | None = setting(
-        STORE, None, "database of the ledger; default: a file in `data`", is_secret=True
-    )
-    listen: ListenAddress = setting(
-        ADDRESS, "127.0.0.1:7117", "address on which the server listens"
-    )
-    server_remote: bool = setting(
-        SWITCH, False, "allow `listen` to be reachable from other machines"
-    )
-    server_names: tuple[str, ...] | None = setting(
-        NAMES, None, "accepted host names besides localhost"
-    )
-    server_url: str | None = setting(SITE, None, "public address of the page behind a proxy")
-    server_trusted_proxies: tuple[str, ...] | None = setting(
-        NETWORKS, None, "proxies whose `X-Forwarded-For` is trusted"
-    )
-    server_public: bool = setting(
-        SWITCH, False, "show the state of the agents and the newest commits without a login"
-    )
-    tenant: str = setting(
-        ID,
-        "local",
-        "directory in `WB_DATA` that is the plan root; has no effect in `horae.toml`",
-        "WB_TENANT",
-        is_of_engine=False,
-    )
-    gitops: bool = setting(
-        SWITCH,
-        False,
-        "pull before each tick of an agent; without an agent nothing is pulled",
-        "WB_GITOPS",
-    )
-    git_local: tuple[Path, ...] | None = setting(
-        PATHS, None, "local repositories that are allowed as origin"
-    )
-    plan_max_bytes: int = setting(SIZE, "16MiB", "maximum size of a plan")
-    plan_max_files: int = setting(
-        whole(1, 1_000_000), 20_000, "maximum number of plans in a plan root"
-    )
-    check_floor: timedelta = setting(
-        LENGTH, "1m", "`check` reports rules that fire more often", is_of_engine=False
-    )
-    run_timeout: timedelta = setting(LENGTH, "1h", "time limit of runs without `:TIMEOUT:`")
-    run_drain: timedelta = setting(
-        LENGTH_OR_ZERO, "30s", "time that runs get to finish when Horae stops"
-    )
-    run_memory: int | None = setting(MEMORY, None, "memory limit of a run, by cgroup")
-    run_processes: int | None = setting(
-        whole(1, 1_000_000), None, "limit of processes and threads of a run, by cgroup"
-    )
-    run_cpus: float | None = setting(CORES, None, "CPU limit of a run in cores, by cgroup")
-    watch_quiet: timedelta = setting(
-        LENGTH, "200ms", "time without changes before a plan is read again"
-    )
-    watch_poll: timedelta | None = setting(
-        LENGTH,
-        None,
-        "poll for changes at this interval instead of watching; in a cluster also the interval at"
-        " which the origin of the plan is fetched (default there: 15s)",
-    )
-    logs_keep: timedelta = setting(LENGTH, "30d", "time for which the output of runs is kept")
-    logs_most: int = setting(SIZE, "4GiB", "maximum size of the output that is kept")
-    logs_head: int = setting(
-        SIZE, "32MiB", "length of the beginning of a run's output that is kept"
-    )
-    logs_tail: int = setting(SIZE, "32MiB", "length of the end of a run's output that is kept")
-    alert_heartbeat: str | None = setting(
-        WEB,
-        None,
-        "URL to request regularly while Horae is healthy (dead man's switch)",
-        is_secret=True,
-    )
-    alert_every: timedelta = setting(LENGTH, "1m", "interval of the heartbeat")
-    gate_slots: int = setting(whole(1, 1024), 4, "maximum number of concurrent runs")
-    budget: str | None = setting(
-        BUDGET, None, "what all runs together may spend, such as `$20/day`"
-    )
-    agent_command: tuple[str, ...] | None = setting(
-        COMMAND, None, "command that runs agents without a command of their own", is_hot=True
-    )
-    agent_uncommitted: str | None = setting(
-        UNCOMMITTED,
-        None,
-        "what becomes of files that an agent has not committed; default: `deliver` for members"
-        " of the crew, `branch` for other agents",
-    )
-    board_dir: str | None = setting(
-        BENEATH,
-        None,
-        "directory of the board; default: `board`, or `.batty/team_config/board` if only that"
-        " exists",
-    )
-    board_budget: str | None = setting(BUDGET, None, "what runs for tasks of the board may spend")
-    board_auto_dispatch: bool = setting(
-        SWITCH, True, "assign tasks in `todo` or `backlog` to free members of the crew"
-    )
-    crew_def: Path | None = setting(
-        PATH, None, "manifest of the crew; takes precedence over a keeper", "WB_CREW_DEF"
-    )
-    crew_budget: str | None = setting(BUDGET, None, "what runs of the crew may spend")
-    crew_max_concurrent: int = setting(
-        whole(1, 1024), 2, "concurrent runs of the crew", "WB_CREW_MAX_CONCURRENT"
-    )
-    crew_stagger: timedelta = setting(
-        LENGTH_OR_ZERO, "30s", "delay between members at start", "WB_CREW_STAGGER_MS"
-    )
-    keeper_def: Path | None = setting(PATH, None, "agent file of a single keeper", "WB_KEEPER_DEF")
-    keeper_interval: timedelta = setting(
-        LENGTH, "1h", "time from the end of a tick to the next", "WB_KEEPER_INTERVAL_MS"
-    )
-    keeper_continuous: bool = setting(
-        SWITCH, False, "tick without an interval", "WB_KEEPER_CONTINUOUS"
-    )
-    keeper_breather: timedelta = setting(
-        LENGTH, "45s", "pause between continuous ticks", "WB_KEEPER_BREATHER_MS"
-    )
-    keeper_timeout: timedelta = setting(
-        LENGTH, "15m", "time limit of a tick", "WB_KEEPER_RUN_TIMEOUT_MS"
-    )
-    keeper_mode: str = setting(
-        matching("plan or edit", "plan|edit"),
-        "plan",
-        "mode in the prompt of a tick, for its instructions",
-        "WB_KEEPER_MODE",
-    )
-    cluster_name: str | None = setting(ID, None, "name of this node; default: the host name")
-    cluster_labels: tuple[str, ...] | None = setting(
-        LABELS, None, "labels of this node, matched by `:HOST:`"
-    )
-    cluster_runs: int = setting(whole(1, 1024), 4, "maximum number of concurrent runs on this node")
-    cluster_lease: timedelta = setting(
-        LENGTH, "15s", "time after which a silent node counts as lost"
-    )
-    cluster_patience: timedelta = setting(
-        LENGTH_OR_ZERO, "5m", "time for which runs continue while no node reaches the database"
-    )
-    cluster_branch: str | None = setting(
-        ID, None, "branch that holds the plan; default: the current branch"
-    )
-    cluster_address: ListenAddress | None = setting(
-        ADDRESS, None, "address at which other nodes reach this one; default: `listen`"
-    )
-    lifecycle_def: Path | None = setting(
-        PATH, None, "lifecycle of a single keeper", "WB_LIFECYCLE_DEF"
-    )
+    data: Path = setting(PATH, ".horae", "WB_DATA")
+    zone: str | None = setting(ZONE, None)
+    store: str | None = setting(STORE, None, is_secret=True)
+    listen: ListenAddress = setting(ADDRESS, "127.0.0.1:7117")
+    server_remote: bool = setting(SWITCH, False)
+    server_names: tuple[str, ...] | None = setting(NAMES, None)
+    server_url: str | None = setting(SITE, None)
+    server_trusted_proxies: tuple[str, ...] | None = setting(NETWORKS, None)
+    server_public: bool = setting(SWITCH, False)
+    tenant: str = setting(ID, "local", "WB_TENANT", is_of_engine=False)
+    gitops: bool = setting(SWITCH, False, "WB_GITOPS")
+    git_local: tuple[Path, ...] | None = setting(PATHS, None)
+    plan_max_bytes: int = setting(SIZE, "16MiB")
+    plan_max_files: int = setting(whole(1, 1_000_000), 20_000)
+    check_floor: timedelta = setting(LENGTH, "1m", is_of_engine=False)
+    run_timeout: timedelta = setting(LENGTH, "1h")
+    run_drain: timedelta = setting(LENGTH_OR_ZERO, "30s")
+    run_memory: int | None = setting(MEMORY, None)
+    run_processes: int | None = setting(whole(1, 1_000_000), None)
+    run_cpus: float | None = setting(CORES, None)
+    watch_quiet: timedelta = setting(LENGTH, "200ms")
+    watch_poll: timedelta | None = setting(LENGTH, None)
+    logs_keep: timedelta = setting(LENGTH, "30d")
+    logs_most: int = setting(SIZE, "4GiB")
+    logs_head: int = setting(SIZE, "32MiB")
+    logs_tail: int = setting(SIZE, "32MiB")
+    alert_heartbeat: str | None = setting(WEB, None, is_secret=True)
+    alert_every: timedelta = setting(LENGTH, "1m")
+    gate_slots: int = setting(whole(1, 1024), 4)
+    budget: str | None = setting(BUDGET, None)
+    agent_command: tuple[str, ...] | None = setting(COMMAND, None, is_hot=True)
+    agent_uncommitted: str | None = setting(UNCOMMITTED, None)
+    board_dir: str | None = setting(BENEATH, None)
+    board_budget: str | None = setting(BUDGET, None)
+    board_auto_dispatch: bool = setting(SWITCH, True)
+    crew_def: Path | None = setting(PATH, None, "WB_CREW_DEF")
+    crew_budget: str | None = setting(BUDGET, None)
+    crew_max_concurrent: int = setting(whole(1, 1024), 2, "WB_CREW_MAX_CONCURRENT")
+    crew_stagger: timedelta = setting(LENGTH_OR_ZERO, "30s", "WB_CREW_STAGGER_MS")
+    keeper_def: Path | None = setting(PATH, None, "WB_KEEPER_DEF")
+    keeper_interval: timedelta = setting(LENGTH, "1h", "WB_KEEPER_INTERVAL_MS")
+    keeper_continuous: bool = setting(SWITCH, False, "WB_KEEPER_CONTINUOUS")
+    keeper_breather: timedelta = setting(LENGTH, "45s", "WB_KEEPER_BREATHER_MS")
+    keeper_timeout: timedelta = setting(LENGTH, "15m", "WB_KEEPER_RUN_TIMEOUT_MS")
+    keeper_mode: str = setting(matching("plan or edit", "plan|edit"), "plan", "WB_KEEPER_MODE")
+    cluster_name: str | None = setting(ID, None)
+    cluster_labels: tuple[str, ...] | None = setting(LABELS, None)
+    cluster_runs: int = setting(whole(1, 1024), 4)
+    cluster_lease: timedelta = setting(LENGTH, "15s")
+    cluster_patience: timedelta = setting(LENGTH_OR_ZERO, "5m")
+    cluster_branch: str | None = setting(ID, None)
+    cluster_address: ListenAddress | None = setting(ADDRESS, None)
+    lifecycle_def: Path | None = setting(PATH, None, "WB_LIFECYCLE_DEF")
 
     def __repr__(self) -> str:
         rows = ", ".join(f"{row.name}={row.value!r}" for row in self.origins())
