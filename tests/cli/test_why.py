@@ -289,6 +289,7 @@ def test_an_answer_of_the_plan_has_the_shape_of_one_of_the_ledger(kept: Call) ->
     )
     assert written.keys() == known.keys()
     assert written["entry"].keys() == known["entry"].keys()
+    known["answers"][0].pop("way")  # how to run an entry that is in the ledger
     assert written["answers"][0].keys() == known["answers"][0].keys()
 
 

@@ -23,7 +23,7 @@ MOST = 20  # elements of a list; of the others only the number is recorded
 SAID = frozenset(
     {
         *("message", "reason", "last_reason", "fix", "hint", "detail", "words", "remedy", "found"),
-        *("rule", "problems", "description", "summary", "notes", "said", "obstacle"),
+        *("rule", "problems", "description", "summary", "notes", "said", "obstacle", "way"),
         *("broken", "cause", "clock_changes", "error", "policy", "warnings", "won"),
     }
 )

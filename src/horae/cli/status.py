@@ -507,7 +507,7 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
         connection.refuse_at(at)
         word, _, when = (what, "", "") if asked.start is None else what.rpartition("@")
         told = place.server.why(word, at=when or None, limit=min(limit, _MOST))
-        print_answer(output, told, lambda: _print_why_lines(told))
+        print_answer(output, told, lambda: _print_why(told, limit))
         return
     most = _MOST_TIMES if output.is_text else limit  # in text, times with one reason count once
     try:
@@ -534,7 +534,7 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
         if output.is_text:
             connection.say_source(engine)
     entry = next(_in_zone([said.entry], place.zone.key))
-    print_answer(output, said.lines, lambda: _print_why(replace(said, entry=entry), limit))
+    print_answer(output, said, lambda: _print_why(structs.replace(said, entry=entry), limit))
     if not output.is_text or entry.source != "org" or entry.gone_at is not None:
         return
     for each in look_up(entry.title, place, output, now=said.at):  # what has the same name
@@ -545,13 +545,10 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
         each.print()
 
 
-def _why_by_engine(
-    said: views.WhyReport, place: Place, engine: views.EngineFacts
-) -> views.WhyReport:
+def _why_by_engine(said: views.WhyLines, place: Place, engine: views.EngineFacts) -> views.WhyLines:
     """Return a report with what keeps receipts and runs from starting, if the engine says so."""
     client = Client(place.directory, pid=engine.pid, timeout=_PATIENCE)
-    filed = [each.filed for each in said.answers if each.filed is not None]
-    waiting = [each.number for each in filed if each.status is Status.WAITING]
+    waiting = [each.receipt or 0 for each in said.answers if each.status is Status.WAITING]
     obstacles: dict[int, str] = {}
     if waiting and not engine.is_running:
         obstacles = dict.fromkeys(waiting, "no engine is running; `horae up` starts it")
@@ -559,7 +556,7 @@ def _why_by_engine(
         with suppress(HoraeError):  # without an answer the question is still answered
             line = client.gate(limit=_MOST).waiting
             obstacles = {each.receipt: each.reason for each in line}
-    said = replace(said, answers=explain.at_the_gate(said.answers, obstacles))
+    said = explain.at_the_gate(said, obstacles)
     if engine.pid is None or not said.entry.armed:
         return said
     try:
@@ -568,11 +565,11 @@ def _why_by_engine(
         return said
     answers = said.answers
     if told.cannot_run and all(each.receipt for each in told.answers):  # nothing comes
-        answers = tuple(each for each in answers if each.filed is not None)
-    return replace(said, cannot_run=told.cannot_run or "", answers=answers)
+        answers = tuple(each for each in answers if each.receipt is not None)
+    return structs.replace(said, cannot_run=told.cannot_run, answers=answers)
 
 
-def _print_why(said: views.WhyReport, limit: int) -> None:
+def _print_why(said: views.WhyLines, limit: int) -> None:
     entry = said.entry
     since, kept = "", "with the parts that can be read"
     if entry.broken_at is not None:
@@ -589,82 +586,53 @@ def _print_why(said: views.WhyReport, limit: int) -> None:
         said.cannot_run and f"cannot run: {said.cannot_run}",
     )
     echo("\n".join(filter(None, facts)))
-    can_run = not said.cannot_run and not any(each.filed and each.way for each in said.answers)
+    can_run = not said.cannot_run and not any(each.receipt and each.way for each in said.answers)
     groups = [*_with_one_reason(said.answers)]
     for group in groups[:limit]:
         echo("")
         answer = group[0]
-        if answer.filed is None and not can_run:
-            answer = replace(answer, way="")
+        if answer.receipt is None and not can_run:
+            answer = structs.replace(answer, way=UNSET)
         _print_answer(answer, entry.zone, *(each.at for each in group[1:]))
-    if said.window is not None and not any(each.is_moment for each in said.answers):
+    if said.start is not None and not any(each.moment for each in said.answers):
         for word, moment in (("before", said.before), ("after", said.after)):
             nearest = moment_text(moment, entry.zone) if moment else "none"
             echo(f"  the nearest {word}: {nearest}")
-    if said.is_cut or len(groups) > limit:
+    if said.more or len(groups) > limit:
         echo("\nnot all are shown; increase -n")
 
 
-def _with_one_reason(
-    answers: Iterable[explain.WhyAnswer],
-) -> Iterator[tuple[explain.WhyAnswer, ...]]:
+def _with_one_reason(answers: Iterable[views.WhyLine]) -> Iterator[tuple[views.WhyLine, ...]]:
     """Yield answers in order; scheduled times in a row without a receipt stay together."""
-    for (_, has_receipt), group in groupby(answers, lambda each: (each.said, bool(each.filed))):
+    for (_, has_receipt), group in groupby(answers, lambda each: (each.said, bool(each.receipt))):
         alike = tuple(group)
         yield from zip(alike, strict=True) if has_receipt else (alike,)
 
 
-def _print_why_lines(said: views.WhyLines) -> None:
-    """Print what an engine elsewhere answers."""
-    entry = said.entry
-    facts = (
-        f"{entry.title}  {entry.origin}  entry {entry.entry}",
-        entry.rule and with_zone(entry.rule, entry.zone),
-        _rest(entry.pause, entry.zone),
-        entry.reason and f"not armed: {entry.reason}",
-        said.cannot_run and f"cannot run: {said.cannot_run}",
-    )
-    echo("\n".join(filter(None, facts)))
-    for each in said.answers:
-        at = f"{moment_text(each.at, entry.zone)}  " if each.at else ""
-        echo(f"\n{at}{in_zone(each.said, entry.zone)}")
-        if each.receipt is not None:
-            echo(f"  receipt {each.receipt} (key {each.key}), from {each.origin}")
-    if said.more:
-        echo("\nnot all are shown; increase -n")
-
-
-def _print_answer(answer: explain.WhyAnswer, zone_name: str, *later: datetime | None) -> None:
+def _print_answer(answer: views.WhyLine, zone_name: str, *later: datetime | None) -> None:
     last = later[-1] if later else None
     at = f"{period_text(answer.at, last, 1 + len(later), zone_name)}  " if answer.at else ""
-    filed = answer.filed
-    is_quoted = filed is not None and filed.receipt.reason.code in QUOTED
-    said = answer.said if is_quoted else in_zone(answer.said, zone_name)
-    echo(f"{at}{'; '.join(filter(None, (said, answer.way)))}")
-    if filed is None:
-        return
-    receipt, by = filed.receipt, explain.late(filed)
+    said = answer.said if answer.reason_code in QUOTED else in_zone(answer.said, zone_name)
+    echo(f"{at}{'; '.join(filter(None, (said, answer.way or '')))}")
+    if not (answer.decided_at and answer.start_at and answer.actor):
+        return  # it has no receipt
+    by = timedelta(seconds=answer.late_seconds or 0)
     how_late = f", {length_text(by)} after its scheduled time" if by > decide.GRACE else ""
-    is_later = receipt.status is Status.WAITING and receipt.start_at > filed.decided_at
-    commit = f", text of commit {filed.commit[:12]}" if filed.commit else ""
-    end = receipt.through_at and moment_text(receipt.through_at, zone_name)
-    is_over = filed.status not in _GOING
-    facts = (
-        end and f"covers {receipt.count} times up to {end}",
-        f"receipt created {moment_text(filed.decided_at, zone_name)}{how_late}",
-        explain.requested_words(filed.actor, receipt.reason.code, receipt.note),
-        is_later and f"starts at {moment_text(receipt.start_at, zone_name)} or later",
-        f"receipt {filed.number} (key {receipt.key}), from {filed.origin}{commit}",
-        explain.filed_policy_words(filed, zone_name=zone_name),
-        *(
-            words
-            for run in answer.runs
-            for words in (
-                explain.run_words(run, zone_name, is_over=is_over),
-                *explain.work_words(run.facts),
-            )
-        ),
-    )
+    is_later = answer.status is Status.WAITING and answer.start_at > answer.decided_at
+    commit = f", text of commit {answer.commit[:12]}" if answer.commit else ""
+    end = answer.through_at and moment_text(answer.through_at, zone_name)
+    where = f"{answer.file}:{answer.line}"
+    facts = [
+        end and f"covers {answer.count} times up to {end}",
+        f"receipt created {moment_text(answer.decided_at, zone_name)}{how_late}",
+        explain.requested_words(answer.actor, answer.reason_code or "", answer.note or ""),
+        is_later and f"starts at {moment_text(answer.start_at, zone_name)} or later",
+        f"receipt {answer.receipt} (key {answer.key}), from {where}{commit}",
+        answer.policy,
+    ]
+    for run in answer.runs or ():
+        facts.append(explain.run_words(run, zone_name, is_over=answer.status not in _GOING))
+        facts += explain.work_words(run.facts)
     for fact in filter(None, facts):
         echo(f"  {fact}")
 

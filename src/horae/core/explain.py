@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from horae.core.ports import Listed, Run
+    from horae.core.views import Attempt, WhyLines
 
 _SECOND: Final = timedelta(seconds=1)
 _DAY: Final = timedelta(days=1)
@@ -263,18 +264,16 @@ def _why_nothing_comes(found: Listed) -> str:
     return "nothing scheduled: the rule has no future time"
 
 
-def at_the_gate(said: Sequence[WhyAnswer], obstacles: Mapping[int, str]) -> tuple[WhyAnswer, ...]:
+def at_the_gate(why: WhyLines, obstacles: Mapping[int, str]) -> WhyLines:
     told = []
-    for each in said:
-        is_waiting = each.filed is not None and each.filed.status is Status.WAITING
-        why = obstacles.get(each.filed.number) if each.filed is not None and is_waiting else None
-        if each.filed is None or why is None:
-            told.append(each)
-            continue
-        reason = each.filed.receipt.reason  # it would not be seen
-        requested = f"; {reason}" if reason.code in _REQUESTS and reason.code else ""
-        told.append(replace(each, said=f"waiting: {why}{requested}"))
-    return tuple(told)
+    for each in why.answers:
+        obstacle = obstacles.get(each.receipt or 0)
+        if each.status is Status.WAITING and obstacle is not None:
+            # Who requested it would not be seen.
+            requested = f"; {each.reason}" if each.reason_code in _REQUESTS else ""
+            each = structs.replace(each, said=f"waiting: {obstacle}{requested}")  # noqa: PLW2901
+        told.append(each)
+    return structs.replace(why, answers=tuple(told))
 
 
 def _no_moment(found: Listed, window: Window, has_receipts: bool) -> str:
@@ -359,17 +358,17 @@ def policy_words(policy: Policy, *, zone_name: str, usual: rules.CatchUp | None 
     return ", ".join(said)
 
 
-def run_words(run: Run, zone_name: str, *, is_over: bool = False) -> str:
+def run_words(run: Attempt, zone_name: str, *, is_over: bool = False) -> str:
     """Return a run in words; *is_over*: nobody has recorded its end yet."""
     since = moment_text(run.started_at, zone_name)
-    where = f" on {run.member}" if run.member else ""
-    attempt = f"attempt {run.attempt} (run {run.number})"
+    where = f" on {run.node}" if run.node else ""
+    attempt = f"attempt {run.attempt} (run {run.run})"
     begun = f"{attempt}: started {since}{where}"
     if run.ended_at is None and is_over:
         return f"{begun}; its end is not recorded yet"
     if run.ended_at is None:
         return f"{begun}, in progress"
-    if run.reason.code == ReasonCode.ENGINE_EXITED and run.outcome is not None:
+    if run.reason_code == ReasonCode.ENGINE_EXITED and run.outcome is not None:
         # When the run ended is not known: the next engine wrote the end.
         return f"{begun}, {run.outcome.value} ({run.reason})"
     reason = f" ({run.reason})" if run.reason else ""

@@ -461,7 +461,7 @@ class Service:
                 raise explain.AskedMomentError(when.strip()) from None
             raise
 
-    async def why(self, ask: explain.WhyQuestion, *, limit: int = 20) -> views.WhyReport:
+    async def why(self, ask: explain.WhyQuestion, *, limit: int = 20) -> views.WhyLines:
         now = self.clock.now()
         found = await self._asked(ask)
         about = self._entry_line(found)
@@ -471,15 +471,14 @@ class Service:
             raise beyond() from None
         asked, obstacle = [found] if found.is_armed else [], self._obstacle()
         unready = {} if self.unready is None else await self.unready(asked)
-        cannot_run = obstacle or str(unready.get(found.number, ""))
+        how: dict[str, Any] = {"now": now, "window": window}
+        how["cannot_run"] = obstacle or str(unready.get(found.number, ""))
         if window is None:
             last = [await self._told(each) for each in await self._last(found)]
-            if obstacle:
-                return views.WhyReport(now, about, tuple(last), cannot_run=cannot_run)
             coming = explain.answers(found, [], _coming(found, now=now), now=now)
             if not coming and (not last or isinstance(found.item, Entry)):
                 coming = (explain.nothing_comes(found, unassigned=await self._idle(found, last)),)
-            return views.WhyReport(now, about, (*last, *coming), cannot_run=cannot_run)
+            return views.why_lines(about, [*last, *(() if obstacle else coming)], **how)
         check_calendar(window.start, window.end)
         start, end = window.start - TINY, window.end - TINY
         item = found.item
@@ -500,8 +499,9 @@ class Service:
         told = [await self._told(each) for each in page.receipts]
         said = explain.answers(found, told, moments, now=now, window=window)
         is_cut = is_cut or page.cursor is not None or len(said) > limit
-        before, after = explain.nearest(item, window) if isinstance(item, Entry) else (None, None)
-        return views.WhyReport(now, about, said[:limit], window, before, after, is_cut, cannot_run)
+        if isinstance(item, Entry):
+            how["nearest"] = explain.nearest(item, window)
+        return views.why_lines(about, said[:limit], is_cut=is_cut, **how)
 
     async def _idle(self, found: Listed, last: Sequence[explain.WhyAnswer]) -> str:
         """Return why a task of the board is not assigned, unless it is already."""

@@ -381,10 +381,7 @@ class WhyLine(Shape, frozen=True, kw_only=True):
     note: str | Maybe | None = UNSET
     node: str | Maybe = UNSET
     runs: tuple[Attempt, ...] | Maybe = UNSET
-
-    @property
-    def origin(self) -> Origin:
-        return Origin(self.file or "", self.line or 0)
+    way: str | Maybe = UNSET  # what starts a run, if something has to be done for it
 
 
 class WhyLines(Shape, frozen=True, kw_only=True):
@@ -637,35 +634,26 @@ class AgentState:
     troubles: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class WhyReport:
-    at: datetime
-    entry: EntryLine
-    answers: tuple[WhyAnswer, ...]
-    window: Window | None = None
-    before: datetime | None = None
-    after: datetime | None = None
-    is_cut: bool = False  # there are more than were asked for
-    cannot_run: str = ""  # why a run of it could not start now, if that is known
-
-    @property
-    def lines(self) -> WhyLines:
-        place, window = self.entry.zone, self.window
-        return WhyLines(
-            at=zoned(self.at, place),
-            entry=self.entry,
-            cannot_run=self.cannot_run or None,
-            start=zoned(window.start, place) if window else None,
-            end=zoned(window.end, place) if window else None,
-            answers=tuple(_why_line(each, place) for each in self.answers),
-            before=zoned(self.before, place),
-            after=zoned(self.after, place),
-            more=self.is_cut,
-        )
+def why_lines(
+    entry: EntryLine,
+    answers: Sequence[WhyAnswer],
+    *,
+    now: datetime,
+    cannot_run: str = "",
+    window: Window | None = None,
+    nearest: tuple[datetime | None, datetime | None] = (None, None),
+    is_cut: bool = False,
+) -> WhyLines:
+    place = entry.zone
+    own: dict[str, Any] = {"start": window and window.start, "end": window and window.end}
+    own |= {"cannot_run": cannot_run or None, "before": nearest[0], "after": nearest[1]}
+    lines = tuple(_why_line(each, place) for each in answers)
+    return shaped(WhyLines, place, at=now, entry=entry, answers=lines, more=is_cut, **own)
 
 
 def _why_line(answer: WhyAnswer, zone_name: str) -> WhyLine:
     own: dict[str, object] = {"moment": answer.is_moment, "estimate": answer.is_estimate}
+    own["way"] = answer.way or UNSET
     filed = answer.filed
     if filed is None:
         return shaped(WhyLine, zone_name, answer, runs=UNSET, **own)

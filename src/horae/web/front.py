@@ -72,8 +72,7 @@ class Front:
     async def why(self, ask: WhyQuestion, *, limit: int) -> WhyLines:
         why = await self.service.why(ask, limit=limit)
         obstacles = self.engine.gate.obstacles(now=self.clock.now())
-        said = {each.ask.number: each.reason for each in obstacles}
-        return replace(why, answers=at_the_gate(why.answers, said)).lines
+        return at_the_gate(why, {each.ask.number: each.reason for each in obstacles})
 
 
 def offered(what: T | None, name: str) -> T:

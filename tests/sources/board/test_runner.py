@@ -582,7 +582,7 @@ async def test_why_and_history_tell_of_a_task_like_of_anything_else(home: Home) 
         assert (line.key, line.status) == ("dispatch:1", Status.FAILED)
         assert (await hall.service.filed(line.receipt)).agents == ("wren",)
         answer = await hall.service.why(parse_ask("task:7:work"))
-        assert "exit code 3" in str(answer.lines)
+        assert "exit code 3" in str(answer)
 
 
 @story
