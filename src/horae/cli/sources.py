@@ -106,7 +106,8 @@ def plan_root(paths: Sequence[str]) -> str:
         if os.path.isfile(f"{here}/{FILE}"):
             return here
         here = os.path.dirname(here) if inside else ""
-    return paths[0] if _is_directory(paths[0]) else "."
+    is_ours = inside and os.path.isfile(FILE)
+    return paths[0] if _is_directory(paths[0]) and not is_ours else "."
 
 
 def _is_directory(path: str) -> bool:

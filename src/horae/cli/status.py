@@ -621,13 +621,12 @@ def _print_answer(answer: views.WhyLine, zone_name: str, *later: datetime | None
     is_later = answer.status is Status.WAITING and answer.start_at > answer.decided_at
     commit = f", text of commit {answer.commit[:12]}" if answer.commit else ""
     end = answer.through_at and moment_text(answer.through_at, zone_name)
-    where = f"{answer.file}:{answer.line}"
     facts = [
         end and f"covers {answer.count} times up to {end}",
         f"receipt created {moment_text(answer.decided_at, zone_name)}{how_late}",
         explain.requested_words(answer.actor, answer.reason_code or "", answer.note or ""),
         is_later and f"starts at {moment_text(answer.start_at, zone_name)} or later",
-        f"receipt {answer.receipt} (key {answer.key}), from {where}{commit}",
+        f"receipt {answer.receipt} (key {answer.key}), from {answer.origin}{commit}",
         answer.policy,
     ]
     for run in answer.runs or ():

@@ -383,6 +383,10 @@ class WhyLine(Shape, frozen=True, kw_only=True):
     runs: tuple[Attempt, ...] | Maybe = UNSET
     way: str | Maybe = UNSET  # what starts a run, if something has to be done for it
 
+    @property
+    def origin(self) -> Origin:
+        return Origin(self.file or "", self.line or 0)
+
 
 class WhyLines(Shape, frozen=True, kw_only=True):
     at: Time

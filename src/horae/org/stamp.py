@@ -175,8 +175,8 @@ def _repeater(at: int, text: str, *, has_time: bool) -> Iterator[SectionFinding]
     try:
         parse_repeater(text, has_time=has_time)
     except RepeaterError as wrong:
-        message = f"repeater {shown(text)}: {wrong.wrong}"
-        yield error(at, f"repeater-{wrong.fault}", message, wrong.fix or None)
+        what, fix = wrong.parts
+        yield error(at, f"repeater-{wrong.fault}", f"repeater {shown(text)}: {what}", fix or None)
 
 
 def _said_twice(at: int, tokens: list[str]) -> Iterator[SectionFinding]:
