@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import to_builtins
 
@@ -38,15 +39,31 @@ from horae.context import (
 from horae.core.access import RunTokens
 from horae.core.actor import acting, own_actor
 from horae.core.clock import SystemClock
-from horae.core.engine import AGAIN, LONGEST_REST, UNREAD, Engine
+from horae.core.engine import AGAIN, LONGEST_REST, UNREAD, Engine, Left
 from horae.core.entry import Work, key_time
 from horae.core.gate import Capacity, Gate
-from horae.core.ports import LedgerBusyError, LedgerError, LedgerWriteError, RunError
+from horae.core.launch import Launch
+from horae.core.ports import (
+    Clock,
+    Ended,
+    Held,
+    Job,
+    LedgerBusyError,
+    LedgerError,
+    LedgerWriteError,
+    Process,
+    Run,
+    RunError,
+    Runner,
+    TaskBrief,
+    Unreleased,
+)
 from horae.core.private import write_durably
 from horae.core.receipt import FINAL, Filed
 from horae.core.secret import FOLDER, is_own
 from horae.core.service import Service, broken_words
 from horae.core.source import Source, unexpected
+from horae.core.spending import Spending
 from horae.core.text import size_text
 from horae.core.views import DiskLine, EngineFacts, ReceiptLine, zoned
 from horae.errors import Exit, HoraeError
@@ -54,10 +71,11 @@ from horae.files.git.trees import Commits, Trees
 from horae.files.read import PlanFileError, head_of, obstacle, read_plan
 from horae.files.watch import changes
 from horae.org.document import read
+from horae.org.plan import Diagnostic
 from horae.org.query import misread
 from horae.process.cgroup import CgroupLimits, delegated_cgroup
 from horae.process.disk import fullest, held_in, room_at
-from horae.process.handover import EngineControl, HandedToken, HandOver
+from horae.process.handover import EngineControl, HandedProcesses, HandedToken, HandOver
 from horae.process.logs import clear, tidy, trim
 from horae.process.masking import masked
 from horae.process.processes import LOG_NAME, Processes
@@ -76,29 +94,9 @@ from horae.sources.triggers.runner import PromptRunner
 from horae.sources.triggers.service import Triggers
 from horae.sources.triggers.source import Synced, TriggerSource, has_files, sync
 from horae.sources.workflows.runner import WorkflowRunner, the_world
+from horae.store.ledger import SqlLedger
 from horae.store.lock import Lock, LockUse
 from horae.store.sqlite import SqliteLedger
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-
-    from horae.core.engine import Left
-    from horae.core.launch import Launch
-    from horae.core.ports import (
-        Clock,
-        Ended,
-        Held,
-        Job,
-        Process,
-        Run,
-        Runner,
-        TaskBrief,
-        Unreleased,
-    )
-    from horae.core.spending import Spending
-    from horae.org.plan import Diagnostic
-    from horae.process.handover import HandedProcesses
-    from horae.store.ledger import SqlLedger
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from shutil import which
@@ -27,13 +29,17 @@ from horae.core.command import Unready, call_in
 from horae.core.entry import KEEPER, Entry, Origin, Work
 from horae.core.ports import Clock, Listed, RunError, Trait
 from horae.core.prompt import read_order
+from horae.core.source import Source
 from horae.core.spending import Spending
 from horae.core.tool_policy import ToolPolicy, ToolPolicyError
 from horae.errors import Exit, HoraeError
-from horae.files.git.trees import kept_words
+from horae.files.git.trees import Trees, kept_words
 from horae.files.read import PlanFileError, PlanMissingError, find_plans, read_plan, short_name
 from horae.org.document import read
+from horae.org.plan import Diagnostic
+from horae.process.processes import Processes
 from horae.process.ready import unread, why_unready
+from horae.process.run_settings import RunSettings
 from horae.sources.agents import runner
 from horae.sources.board.dispatch import why_unassigned
 from horae.sources.board.rules import CLOSED
@@ -48,15 +54,7 @@ from horae.sources.triggers.source import Synced, sync
 from horae.sources.triggers.store import AgentCard, TriggerStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
-    from datetime import datetime
-
     from horae.cluster.queue import SharedLedger
-    from horae.core.source import Source
-    from horae.files.git.trees import Trees
-    from horae.org.plan import Diagnostic
-    from horae.process.processes import Processes
-    from horae.process.run_settings import RunSettings
     from horae.store.ledger import SqlLedger
 
     Say = Callable[[HoraeError | Diagnostic], None]

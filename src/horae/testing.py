@@ -9,19 +9,15 @@ Nothing here waits for real time: forty minutes pass as fast as their work is do
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from horae.core.ports import Ended, Process
-from horae.core.receipt import Reason, ReasonCode, Status
+from horae.core.ports import Ended, Job, Process, Run, Unreleased
+from horae.core.receipt import Filed, Reason, ReasonCode, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from datetime import datetime
-
-    from horae.core.ports import Job, Run, Unreleased
-    from horae.core.receipt import Filed
     from horae.core.spending import Spending
 
 # Beats of the event loop in which nobody begins to wait: all are at rest. The longest known way,

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
-from horae.core.ports import ANYBODY, moment, plain
+from horae.core.ports import ANYBODY, LedgerRow, LedgerTransaction, SourceLedger, moment, plain
 from horae.core.scope import OPERATOR, Scope, in_order, parse_scopes, scope_words
 from horae.core.views import Shape, Time
 from horae.errors import Exit, HoraeError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from horae.core.ports import LedgerRow, LedgerTransaction, SourceLedger
 
 TOUCHED: Final = timedelta(minutes=1)  # a token's last use is written at most so often
 ADDED: Final = "token_added"

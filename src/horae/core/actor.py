@@ -7,14 +7,13 @@ token NAME), `agent:NAME` or `engine`.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from horae.core.ports import Ledger
     from horae.core.receipt import Filed
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import StrEnum
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from horae.core.budget import FIX as BUDGET_FIX, Purse, parse_budget
 from horae.core.command import CommandError, Unready, call_of
-from horae.core.entry import DEFAULT, PROPERTIES, Policy, PolicyProperty, Wake
+from horae.core.entry import DEFAULT, PROPERTIES, Origin, Policy, PolicyProperty, Wake
 from horae.core.receipt import shown as one_line
 from horae.core.scope import API_FIX, api_scopes
 from horae.core.tool_policy import ToolPolicy, policy_of
@@ -21,13 +23,6 @@ from horae.org.finding import shown
 from horae.org.page import NAME_FIX, Heading, choices, heading_of
 from horae.org.plan import Diagnostic, Plan, Severity, is_id
 from horae.timing.duration import DurationError, parse_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from datetime import timedelta
-
-    from horae.core.entry import Origin
-
 
 PROMPT: Final = "System prompt"  # the title of the heading above it
 _KEYS: Final = (

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from zoneinfo import ZoneInfo
 
 from horae.timing.zone import ZoneError, zone
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Mapping
-    from zoneinfo import ZoneInfo
 
 _UTC: Final = frozenset({"Etc/UTC", "Etc/UCT", "Etc/Universal", "Etc/Zulu", "UCT", "Zulu"})
 _LOCALTIME: Final = Path("/etc/localtime")

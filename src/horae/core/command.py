@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from horae.core.receipt import Reason, ReasonCode
 from horae.core.secret import NAME, OWN, is_own, is_reference, names_in
 from horae.errors import ScheduleError
 from horae.org.document import read
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 LONGEST: Final = 64 * 1024  # characters of a command
 # Words that a shell takes for more than words; each stands alone, and outside of quotes.

@@ -7,11 +7,12 @@ a reason. The same call again gives nothing, and so does a clock set back.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import sha256
 from itertools import takewhile
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -24,10 +25,6 @@ from horae.timing.cron import count_any
 from horae.timing.duration import format_duration
 from horae.timing.repeater import RepeaterKind
 from horae.timing.zone import zone
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
 
 CAP: Final = 10  # how many missed moments of one entry run after an outage
 APART: Final = 100  # up to so many moments in one step have a receipt each

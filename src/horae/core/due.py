@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from horae.core.entry import AfterRule, Entry, OnceRule, OnDemandRule, Origin, PlanTask, Unarmed
 from horae.core.project import decided, next_moment, project
 from horae.core.text import pause_words
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
 
 HORIZON: Final = timedelta(days=7)
 

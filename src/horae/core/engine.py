@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from horae.core import ports, receipt as states
 from horae.core.actor import ENGINE, acting
@@ -20,18 +21,14 @@ from horae.core.decide import behind_words, decide, follows, looked_back, occasi
 from horae.core.entry import AfterRule, Entry, Occasion, Overlap, key_time
 from horae.core.gate import Capacity, Gate
 from horae.core.launch import Launch
+from horae.core.ports import Clock, DueEntry, Ledger, Listed, Runner
 from horae.core.receipt import Filed, Reason, ReasonCode, Receipt, Status
 from horae.core.source import Revision, Scan, Source, SourceError
+from horae.core.spending import Spending
 from horae.errors import HoraeError
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
-
-    from horae.core.ports import Clock, DueEntry, Ledger, Listed, Runner
-    from horae.core.spending import Spending
-
-    Left: TypeAlias = Callable[[int, Filed | ports.RunOver | None], None]
-    Revise: TypeAlias = Callable[[Collection[str]], Awaitable[Revision | None]]
+Left: TypeAlias = Callable[[int, Filed | ports.RunOver | None], None]
+Revise: TypeAlias = Callable[[Collection[str]], Awaitable[Revision | None]]
 
 log = logging.getLogger(__name__)
 

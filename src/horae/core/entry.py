@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -29,8 +30,6 @@ from horae.timing.rfc3339 import format_rfc3339, parse_rfc3339
 from horae.timing.zone import instant, local, zone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from horae.timing.phrases import Compiled
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -27,8 +27,6 @@ from horae.timing.rfc3339 import Rfc3339Error, format_with_offset, parse_rfc3339
 from horae.timing.zone import instant, zone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from horae.core.ports import Listed, Run
     from horae.core.views import Attempt, WhyLines
 

@@ -17,19 +17,16 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from heapq import heappop, heappush
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, final
+from typing import Final, NamedTuple, TypeAlias, final
 
 from horae.core.entry import Overlap, Work
 from horae.core.receipt import Filed, Reason, ReasonCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
 
 # What only one run at a time may have: an agent by its name, an entry by its number.
 Need: TypeAlias = str | int

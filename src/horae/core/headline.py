@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from horae.core.entry import ARCHIVED, COMMENTED
+from horae.org.plan import Headline, Plan
 from horae.org.world import every, worlds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from horae.org.page import Heading
-    from horae.org.plan import Headline, Plan
 
 AGENT: Final = "agent"  # the language of a block that an agent answers to
 _SHOWN: Final = 60

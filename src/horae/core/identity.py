@@ -7,11 +7,9 @@ one has come that can be the same; anything less sure is a new one.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import NamedTuple
 
 
 def digest_of(text: str) -> str:

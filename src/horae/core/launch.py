@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypedDict, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypedDict, TypeVar
 
 from msgspec.structs import replace
 
@@ -22,21 +23,24 @@ from horae.core.actor import ENGINE, acting, current_actor
 from horae.core.command import call_in
 from horae.core.entry import Work
 from horae.core.ports import (
+    Clock,
     Ended,
+    EntryStep,
+    Held,
+    Job,
+    Ledger,
     LedgerUnavailableError,
+    Process,
+    Run,
     RunEnd,
     RunError,
+    Runner,
     RunOver,
     Unreleased,
 )
 from horae.core.receipt import ENGINE_EXITED, Filed, Reason, ReasonCode, Status
 from horae.core.source import unexpected
 from horae.errors import HoraeError, ScheduleError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
-
-    from horae.core.ports import Clock, EntryStep, Held, Job, Ledger, Process, Run, Runner
 
 LetIn: TypeAlias = "Callable[[Sequence[Filed]], Sequence[Filed]]"
 T = TypeVar("T")

@@ -7,16 +7,13 @@ none of them is started twice meanwhile, is in docs/how-to/machines.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from horae.core.receipt import Filed
 from horae.core.views import Shape, TimeText
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from horae.core.receipt import Filed
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,13 @@ by `StaleTermError`, because it must stop, not try again.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar, overload
 
@@ -28,18 +29,16 @@ from horae.core.entry import Entry, Occasion, Pause, Unarmed
 from horae.core.identity import Mark
 from horae.core.receipt import NO_REASON, Filed, Reason, ReasonCode, Receipt, Status, coded
 from horae.errors import Exit, HoraeError
+from horae.org.plan import Plan
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Collection, Iterable, Sequence
-    from pathlib import Path
 
     from horae.core.account import AccountLimit
     from horae.core.agent import Agent
     from horae.core.entry_list import EntrySummary
     from horae.core.source import Revision, Scan
     from horae.core.tool_policy import ToolPolicy
-    from horae.org.plan import Plan
 
 T = TypeVar("T")
 

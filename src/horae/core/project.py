@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from heapq import merge
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,9 +18,6 @@ from horae.timing.backoff import delay_after, delay_after_failures
 from horae.timing.cron import Cron
 from horae.timing.repeater import RepeaterKind, Unit
 from horae.timing.zone import ClockChange, changes, instant, zone
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Moment(Struct, frozen=True, gc=False):

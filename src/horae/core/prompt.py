@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from horae.core.entry import key_time
 from horae.core.tool_policy import OPEN, Mode, ToolPolicy, parse_policy
 from horae.errors import Exit, HoraeError
 from horae.timing.rfc3339 import parse_rfc3339
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from datetime import datetime
 
 LONGEST: Final = 256 * 1024  # characters of a template
 # These may have several lines; every other value is one line, whatever somebody put into it.

@@ -17,16 +17,13 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from msgspec import Struct
 
 from horae.core.actor import ENGINE
 from horae.core.entry import Origin, Policy, Retry, Work, key_time
 from horae.timing.duration import format_duration
-
-if TYPE_CHECKING:
-    from typing import Self
 
 
 class Status(StrEnum):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from horae.errors import Exit, HoraeError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
 
 OPERATOR: Final = "operator"  # the token in the data directory, which may do everything
 

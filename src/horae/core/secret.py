@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Final
 
 FOLDER: Final = "secrets"  # of the data directory: values that came with a request
 WEBHOOK: Final = "webhook-"  # what the name begins with under which that of a webhook is kept

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from msgspec import UNSET, structs
@@ -19,6 +20,7 @@ from msgspec import UNSET, structs
 from horae.core import entry as rules, explain, receipt as states, views
 from horae.core.actor import by_words, one_line
 from horae.core.budget import DOLLAR, Purse, Unit, Usage, expected
+from horae.core.command import Unready
 from horae.core.decide import GRACE, Decision
 from horae.core.entry import Entry, key_time
 from horae.core.entry_list import (
@@ -45,18 +47,13 @@ from horae.core.ports import (
 )
 from horae.core.project import TINY, Moment, decided, next_moment, project, tick_delay, unpaused
 from horae.core.receipt import Filed, Reason, ReasonCode, Receipt, Status
+from horae.core.spending import Spending
 from horae.core.text import is_number, moment_text
 from horae.errors import Exit, HoraeError
 from horae.timing import backoff
 from horae.timing.cron import count_any
 from horae.timing.repeater import RepeaterKind
 from horae.timing.zone import instant, local, zone
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-
-    from horae.core.command import Unready
-    from horae.core.spending import Spending
 
 _Entry = TypeVar("_Entry", bound=views.EntryLine)
 BATCH: Final = 1000  # receipts in one commit, or on one page

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from horae.core.budget import ALL, BOARD, CREW, NEAR, parse_budget, usage_of
-from horae.core.entry import Work
-from horae.core.ports import NoRoomError
-from horae.core.receipt import ENDS, Reason, ReasonCode
+from horae.core.budget import ALL, BOARD, CREW, NEAR, Balance, Purse, Usage, parse_budget, usage_of
+from horae.core.entry import Policy, Work
+from horae.core.ports import Clock, Job, Ledger, NoRoomError
+from horae.core.receipt import ENDS, Filed, Reason, ReasonCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from horae.core.agent import Agent
-    from horae.core.budget import Balance, Purse, Usage
-    from horae.core.entry import Policy
-    from horae.core.ports import Clock, Job, Ledger
-    from horae.core.receipt import Filed
 
 _SHARED: Final = {Work.TICK: (CREW, ALL), Work.DISPATCH: (BOARD, CREW, ALL)}
 

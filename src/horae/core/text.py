@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from horae.core import entry as rules
@@ -15,8 +16,6 @@ from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import local, zone
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from horae.core.views import PauseLine
 
 

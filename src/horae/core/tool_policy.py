@@ -7,16 +7,14 @@ for in every part of a command; a list of what is denied stops mistakes, not mal
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from horae.errors import Exit, HoraeError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 MOST: Final = 200  # patterns of a policy
 LONGEST: Final = 1000  # characters of one
