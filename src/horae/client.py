@@ -1,23 +1,35 @@
 """The client of a running engine: typed calls of its HTTP API, for programs and for commands.
 
-Each call is declared once, in `Calls` and `TriggerCalls`; `Client` waits for the answer, and
-`AsyncClient` waits in a thread.
+Each call is declared once, in `Calls` and `TriggerCalls`, as its route is in `horae.web`: by
+method, path and signature. `Client` waits for the answer, `AsyncClient` waits in a thread.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial, wraps
+from functools import cached_property, partial, wraps
 from http.client import HTTPConnection, HTTPException, HTTPResponse
+from inspect import signature
 from pathlib import Path
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeAlias, TypeVar, overload
+from typing import (
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    get_type_hints,
+    overload,
+)
 from urllib.parse import quote, urlencode, urlsplit
 
 from msgspec import ValidationError, convert
@@ -39,6 +51,7 @@ LONG: Final = 3600.0  # for what may take long, such as folding years of receipt
 CHUNK: Final = 1 << 16
 AWAY: Final = 10.0  # seconds in which an engine comes back that was restarted
 LOOK: Final = 0.1  # seconds between two tries
+_PART: Final = re.compile(r"\{(\w+)\}")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -63,43 +76,55 @@ class EngineError(HoraeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Request(Generic[T]):
+class Request:
     method: str
-    path: tuple[object, ...]  # below /api/v1
-    answer: type[T]
+    path: str  # below /api/v1
     query: Mapping[str, object] = field(default_factory=dict)
     body: Mapping[str, object] | None = None
     key: str | None = None  # with the same key it is done once
     timeout: float | None = None  # None: that of the client
-    part: str = ""  # the field of the answer that is meant, if not all of it
 
     @property
     def target(self) -> str:
-        where = "/".join(quote(str(each), safe="", errors="replace") for each in self.path)
-        given = {name: each for name, each in self.query.items() if each is not None}
-        return f"/api/v1/{where}" + (f"?{urlencode(given, doseq=True)}" if given else "")
+        said = {name: _in_query(each) for name, each in self.query.items()}
+        given = {name: each for name, each in said.items() if each not in {None, "", ()}}
+        return f"/api/v1/{self.path}" + (f"?{urlencode(given, doseq=True)}" if given else "")
+
+
+def _in_query(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return (int(value) or None) if isinstance(value, bool) else value
 
 
 class Sender:
-    """Sends a request, and waits for its answer."""
+    """Sends requests, and waits for their answers."""
 
-    def send(self, request: Request[T]) -> T:
+    def send(self, request: Request, read: Callable[[Any], T]) -> T:
         raise NotImplementedError
 
 
 class AsyncSender:
-    """Sends a request, and waits for its answer in a thread."""
+    """Sends requests, and waits for their answers in a thread."""
 
-    async def send(self, request: Request[T]) -> T:
+    async def send(self, request: Request, read: Callable[[Any], T]) -> T:
         raise NotImplementedError
 
 
+@dataclass(eq=False)
 class Call(Generic[P, T]):
-    """A call of the API, declared as the method that makes its request."""
+    """A route of the API, declared as a method without a body: its signature says the rest.
 
-    def __init__(self, request: Callable[Concatenate[Any, P], Request[T]]) -> None:
-        self._request = request
-        self.__doc__ = request.__doc__
+    An argument is a part of the path, else a field of the query or the body; `data` is the whole
+    body. *names* are those of fields that have another name in the API.
+    """
+
+    declared: Callable[Concatenate[Any, P], T]
+    method: str
+    path: str
+    part: str = ""  # the field of the answer that is meant, if not all of it
+    timeout: float | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
 
     @overload
     def __get__(self, caller: Sender, owner: object = None) -> Callable[P, T]: ...
@@ -111,167 +136,159 @@ class Call(Generic[P, T]):
         if caller is None:
             return self
 
-        @wraps(self._request)
+        @wraps(self.declared)
         def call(*args: P.args, **given: P.kwargs) -> Any:
-            return caller.send(self._request(caller, *args, **given))
+            return caller.send(self._request(caller, *args, **given), self._read)
 
         return call
 
+    def _request(self, *args: Any, **given: Any) -> Request:
+        bound = signature(self.declared).bind(*args, **given)
+        bound.apply_defaults()
+        fields = bound.arguments
+        del fields["self"]
+        path = _PART.sub(lambda found: _quoted(fields.pop(found[1])), self.path)
+        key = fields.pop("idempotency_key", None) or fields.pop("key", None)
+        fields |= fields.pop("data", {})
+        if "entry_filter" in fields:
+            fields |= fields.pop("entry_filter")._asdict()
+        said = {self.names.get(name, name): each for name, each in fields.items()}
+        query, body = (said, None) if self.method == "GET" else ({}, said)
+        return Request(self.method, path, query, body, key, self.timeout)
 
-def _get(answer: type[T], *path: object, **query: object) -> Request[T]:
-    return Request("GET", path, answer, query=query)
+    def _read(self, data: Any) -> T:
+        return convert(data[self.part] if self.part else data, self._answer)
+
+    @cached_property
+    def _answer(self) -> type[T]:
+        kind: type[T] = get_type_hints(self.declared)["return"]
+        return kind
 
 
-def _post(answer: type[T], *path: object, **body: object) -> Request[T]:
-    return Request("POST", path, answer, body=body)
+def _quoted(part: object) -> str:
+    return quote(str(part), safe="", errors="replace")
+
+
+def route(
+    method: str, path: str, *, part: str = "", timeout: float | None = None, **names: str
+) -> Callable[[Callable[Concatenate[Any, P], T]], Call[P, T]]:
+    return lambda declared: Call(declared, method, path, part, timeout, names)
 
 
 class TriggerCalls:
     """What an engine answers about triggers and their agents, as `horae.sources.triggers.views`."""
 
-    @Call
-    def page(
-        self, *, limit: int | None = None, offset: int | None = None
-    ) -> Request[triggers.TriggerPage]:
+    @route("GET", "triggers")
+    def page(self, *, limit: int | None = None, offset: int | None = None) -> triggers.TriggerPage:
         """Return a page of the triggers, newest first."""
-        return _get(triggers.TriggerPage, "triggers", limit=limit, offset=offset)
 
-    @Call
-    def get(self, word: str) -> Request[triggers.TriggerLine]:
+    @route("GET", "triggers/{word}")
+    def get(self, word: str) -> triggers.TriggerLine:
         """Return the trigger with an id or a name."""
-        return _get(triggers.TriggerLine, "triggers", word)
 
-    @Call
-    def create(self, data: Mapping[str, Any]) -> Request[triggers.TriggerLine]:
+    @route("POST", "triggers")
+    def create(self, data: Mapping[str, Any]) -> triggers.TriggerLine:
         """Create a trigger and arm it."""
-        return Request("POST", ("triggers",), triggers.TriggerLine, body=data)
 
-    @Call
-    def update(self, word: str, data: Mapping[str, Any]) -> Request[triggers.TriggerLine]:
+    @route("PUT", "triggers/{word}")
+    def update(self, word: str, data: Mapping[str, Any]) -> triggers.TriggerLine:
         """Change a trigger; fields that are null stay as they are."""
-        return Request("PUT", ("triggers", word), triggers.TriggerLine, body=data)
 
-    @Call
-    def rotate(self, word: str, secret: str | None) -> Request[triggers.TriggerLine]:
+    @route("POST", "triggers/{word}/rotate")
+    def rotate(self, word: str, secret: str | None) -> triggers.TriggerLine:
         """Give a webhook a second secret; None ends the older one."""
-        return _post(triggers.TriggerLine, "triggers", word, "rotate", secret=secret)
 
-    @Call
-    def delete(self, word: str) -> Request[triggers.TriggerLine]:
+    @route("DELETE", "triggers/{word}")
+    def delete(self, word: str) -> triggers.TriggerLine:
         """Delete a trigger; its receipts remain."""
-        return Request("DELETE", ("triggers", word), triggers.TriggerLine)
 
-    @Call
+    @route("GET", "triggers/{word}/history")
     def history(
         self, word: str, *, limit: int | None = None, offset: int | None = None
-    ) -> Request[triggers.DispatchPage]:
+    ) -> triggers.DispatchPage:
         """Return a page of the receipts of a trigger, newest first."""
-        return _get(triggers.DispatchPage, "triggers", word, "history", limit=limit, offset=offset)
 
-    @Call
+    @route("POST", "triggers/{word}/run")
     def trigger_now(
         self, word: str, data: Mapping[str, Any], *, key: str | None = None
-    ) -> Request[triggers.Dispatch]:
+    ) -> triggers.Dispatch:
         """Run a trigger now; the same *key* returns the same receipt."""
-        return Request("POST", ("triggers", word, "run"), triggers.Dispatch, body=data, key=key)
 
-    @Call
+    @route("POST", "trigger-files", part="changes")
     def apply(
         self,
         definitions: Sequence[Mapping[str, Any]],
         *,
         dry_run: bool = False,
         teardown: bool = False,
-    ) -> Request[list[triggers.FileChange]]:
+    ) -> list[triggers.FileChange]:
         """Create and update what files define, or remove it; return the changes."""
-        said = {"definitions": definitions, "dry_run": dry_run, "teardown": teardown}
-        return Request(
-            "POST", ("trigger-files",), list[triggers.FileChange], body=said, part="changes"
-        )
 
-    @Call
-    def approvals(self) -> Request[list[triggers.Approval]]:
+    @route("GET", "approvals", part="approvals")
+    def approvals(self) -> list[triggers.Approval]:
         """Return the receipts that wait for approval, oldest first."""
-        return Request("GET", ("approvals",), list[triggers.Approval], part="approvals")
 
-    @Call
-    def approve(self, number: int) -> Request[triggers.Approval]:
+    @route("POST", "approvals/{number}/approve")
+    def approve(self, number: int) -> triggers.Approval:
         """Approve a receipt that waits for approval."""
-        return _post(triggers.Approval, "approvals", number, "approve")
 
-    @Call
-    def deny(self, number: int, *, reason: str = "") -> Request[triggers.Approval]:
+    @route("POST", "approvals/{number}/deny")
+    def deny(self, number: int, *, reason: str = "") -> triggers.Approval:
         """Reject a receipt that waits for approval."""
-        return _post(triggers.Approval, "approvals", number, "deny", reason=reason)
 
-    @Call
+    @route("GET", "trigger-agents")
     def agents(
         self, *, status: str | None = None, limit: int | None = None, offset: int | None = None
-    ) -> Request[triggers.TriggerAgentPage]:
+    ) -> triggers.TriggerAgentPage:
         """Return a page of the agents that triggers start, newest first."""
-        return _get(
-            triggers.TriggerAgentPage, "trigger-agents", status=status, limit=limit, offset=offset
-        )
 
-    @Call
-    def agent(self, word: str) -> Request[triggers.TriggerAgent]:
+    @route("GET", "trigger-agents/{word}")
+    def agent(self, word: str) -> triggers.TriggerAgent:
         """Return an agent."""
-        return _get(triggers.TriggerAgent, "trigger-agents", word)
 
-    @Call
-    def create_agent(self, data: Mapping[str, Any]) -> Request[triggers.TriggerAgent]:
+    @route("POST", "trigger-agents")
+    def create_agent(self, data: Mapping[str, Any]) -> triggers.TriggerAgent:
         """Create an agent."""
-        return Request("POST", ("trigger-agents",), triggers.TriggerAgent, body=data)
 
-    @Call
-    def update_agent(self, word: str, data: Mapping[str, Any]) -> Request[triggers.TriggerAgent]:
+    @route("PUT", "trigger-agents/{word}")
+    def update_agent(self, word: str, data: Mapping[str, Any]) -> triggers.TriggerAgent:
         """Change an agent; fields that are null stay as they are."""
-        return Request("PUT", ("trigger-agents", word), triggers.TriggerAgent, body=data)
 
-    @Call
-    def delete_agent(self, word: str) -> Request[triggers.TriggerAgent]:
+    @route("DELETE", "trigger-agents/{word}")
+    def delete_agent(self, word: str) -> triggers.TriggerAgent:
         """Delete an agent that no trigger starts."""
-        return Request("DELETE", ("trigger-agents", word), triggers.TriggerAgent)
 
-    @Call
-    def clear_context(self, word: str) -> Request[triggers.ClearedContext]:
+    @route("POST", "trigger-agents/{word}/clear")
+    def clear_context(self, word: str) -> triggers.ClearedContext:
         """Clear the context of an agent."""
-        return _post(triggers.ClearedContext, "trigger-agents", word, "clear")
 
-    @Call
-    def send_message(self, word: str, content: str) -> Request[triggers.SentMessage]:
+    @route("POST", "trigger-agents/{word}/message")
+    def send_message(self, word: str, content: str) -> triggers.SentMessage:
         """Run an agent once with a message as its prompt."""
-        return _post(triggers.SentMessage, "trigger-agents", word, "message", content=content)
 
-    @Call
-    def usage(self, word: str) -> Request[triggers.AgentUsage]:
+    @route("GET", "trigger-agents/{word}/usage")
+    def usage(self, word: str) -> triggers.AgentUsage:
         """Return the usage of an agent's last run and of all its runs."""
-        return _get(triggers.AgentUsage, "trigger-agents", word, "usage")
 
-    @Call
-    def run_of(self, word: str, *, is_going: bool = False) -> Request[int]:
+    @route("GET", "trigger-agents/{word}/run", part="run", is_going="going")
+    def run_of(self, word: str, *, is_going: bool = False) -> int:
         """Return the number of an agent's current run, else that of its last one."""
-        query = {"going": 1 if is_going else None}
-        return Request("GET", ("trigger-agents", word, "run"), int, query=query, part="run")
 
 
 class Calls:
     """What an engine answers; the structs are those of `horae.core.views`."""
 
-    @Call
-    def status(self, *, limit: int = 20) -> Request[views.StatusReport]:
+    @route("GET", "status")
+    def status(self, *, limit: int = 20) -> views.StatusReport:
         """Return what is running, waiting, next, late, missed and failed."""
-        return _get(views.StatusReport, "status", limit=limit)
 
-    @Call
+    @route("GET", "entries", with_gone="gone")
     def entries(
         self, *, limit: int = 100, cursor: int | None = None, with_gone: bool = False
-    ) -> Request[views.EntryPage]:
+    ) -> views.EntryPage:
         """Return a page of the entries, oldest first."""
-        gone = 1 if with_gone else None
-        return _get(views.EntryPage, "entries", limit=limit, cursor=cursor, gone=gone)
 
-    @Call
+    @route("GET", "entry-list", states="state", sources="source", with_gone="gone")
     def entry_list(
         self,
         entry_filter: EntryFilter = ALL,
@@ -279,20 +296,14 @@ class Calls:
         sort: EntrySort = EntrySort.TITLE,
         limit: int = 100,
         offset: int = 0,
-    ) -> Request[views.EntryList]:
+    ) -> views.EntryList:
         """Return a part of the list of entries, with the state and the last results of each."""
-        states, sources, file, search, agent, with_gone = entry_filter
-        query: dict[str, Any] = {"state": states or None, "source": sources or None}
-        query |= {"file": file or None, "search": search or None, "agent": agent or None}
-        query |= {"sort": sort.value, "limit": limit, "offset": offset or None}
-        return _get(views.EntryList, "entry-list", **query, gone=1 if with_gone else None)
 
-    @Call
-    def entry(self, entry: EntryName) -> Request[views.EntryLine]:
+    @route("GET", "entries/{entry}")
+    def entry(self, entry: EntryName) -> views.EntryLine:
         """Return one entry."""
-        return _get(views.EntryLine, "entries", entry)
 
-    @Call
+    @route("GET", "receipts", statuses="status")
     def history(
         self,
         entry: EntryName | None = None,
@@ -302,57 +313,42 @@ class Calls:
         statuses: tuple[str, ...] = (),
         limit: int = 50,
         cursor: int | None = None,
-    ) -> Request[views.History]:
+    ) -> views.History:
         """Return a page of receipts, newest first."""
-        times = {"since": since and since.isoformat(), "until": until and until.isoformat()}
-        page = {"status": statuses or None, "limit": limit, "cursor": cursor}
-        return _get(views.History, "receipts", entry=entry, **times, **page)
 
-    @Call
-    def costs(self, *, by: str = "entry", days: int = 7) -> Request[views.CostReport]:
+    @route("GET", "costs")
+    def costs(self, *, by: str = "entry", days: int = 7) -> views.CostReport:
         """Return what the runs of the last days cost, and where the budgets stand."""
-        return _get(views.CostReport, "costs", by=by, days=days)
 
-    @Call
-    def forecast(
-        self, entry: EntryName | None = None, *, days: int = 7
-    ) -> Request[views.ForecastReport]:
+    @route("GET", "forecast")
+    def forecast(self, entry: EntryName | None = None, *, days: int = 7) -> views.ForecastReport:
         """Return what scheduled runs are expected to cost."""
-        return _get(views.ForecastReport, "forecast", entry=entry, days=days)
 
-    @Call
-    def receipt(self, number: int) -> Request[views.ReceiptDetail]:
+    @route("GET", "receipts/{number}")
+    def receipt(self, number: int) -> views.ReceiptDetail:
         """Return one receipt with its runs."""
-        return _get(views.ReceiptDetail, "receipts", number)
 
-    @Call
-    def run(self, number: int) -> Request[views.RunLine]:
+    @route("GET", "runs/{number}")
+    def run(self, number: int) -> views.RunLine:
         """Return one run."""
-        return _get(views.RunLine, "runs", number)
 
-    @Call
-    def events(self, *, after: int = 0, limit: int = 100) -> Request[views.EventPage]:
+    @route("GET", "events")
+    def events(self, *, after: int = 0, limit: int = 100) -> views.EventPage:
         """Return the events after one, in order."""
-        return _get(views.EventPage, "events", after=after, limit=limit)
 
-    @Call
-    def why(
-        self, entry: EntryName, *, at: str | None = None, limit: int = 20
-    ) -> Request[views.WhyLines]:
+    @route("GET", "why")
+    def why(self, entry: EntryName, *, at: str | None = None, limit: int = 20) -> views.WhyLines:
         """Return why an entry ran or did not run; *at* is a time as after the @ of `horae why`."""
-        return _get(views.WhyLines, "why", entry=entry, at=at, limit=limit)
 
-    @Call
-    def gate(self, *, limit: int = 100) -> Request[views.GateReport]:
+    @route("GET", "gate")
+    def gate(self, *, limit: int = 100) -> views.GateReport:
         """Return the receipts that hold a slot, and those that wait and why."""
-        return _get(views.GateReport, "gate", limit=limit)
 
-    @Call
-    def nodes(self) -> Request[NodePage]:
+    @route("GET", "nodes")
+    def nodes(self) -> NodePage:
         """Return the nodes of a cluster."""
-        return _get(NodePage, "nodes")
 
-    @Call
+    @route("POST", "entries/{entry}/run")
     def run_now(
         self,
         entry: EntryName,
@@ -360,24 +356,20 @@ class Calls:
         note: str = "",
         parent_run: int | None = None,
         idempotency_key: str | None = None,
-    ) -> Request[views.ReceiptLine]:
+    ) -> views.ReceiptLine:
         """Request a run now; the same key returns the same receipt."""
-        path, said = ("entries", entry, "run"), {"note": note, "parent_run": parent_run}
-        return Request("POST", path, views.ReceiptLine, body=said, key=idempotency_key)
 
-    @Call
+    @route("POST", "entries/{entry}/pause")
     def pause(
         self, entry: EntryName, *, note: str = "", until: datetime | None = None
-    ) -> Request[views.PauseResult]:
+    ) -> views.PauseResult:
         """Pause an entry until a time, or until it is resumed."""
-        return _post(views.PauseResult, "entries", entry, "pause", note=note, until=until)
 
-    @Call
-    def resume(self, entry: EntryName) -> Request[views.ResumeResult]:
+    @route("POST", "entries/{entry}/resume")
+    def resume(self, entry: EntryName) -> views.ResumeResult:
         """Resume a paused entry."""
-        return _post(views.ResumeResult, "entries", entry, "resume")
 
-    @Call
+    @route("POST", "entries/{entry}/backfill", timeout=LONG, start="from", end="to", name="id")
     def backfill(
         self,
         entry: EntryName,
@@ -386,113 +378,92 @@ class Calls:
         end: datetime | None = None,
         name: str | None = None,
         dry_run: bool = False,
-    ) -> Request[views.Backfill]:
+    ) -> views.Backfill:
         """Run an entry once for each scheduled time of a past period."""
-        path = ("entries", entry, "backfill")
-        said = {"from": start, "to": end, "id": name, "dry_run": dry_run}
-        return Request("POST", path, views.Backfill, body=said, timeout=LONG)
 
-    @Call
-    def tick(self, agent: str, *, note: str = "") -> Request[views.ReceiptLine]:
+    @route("POST", "agents/{agent}/tick")
+    def tick(self, agent: str, *, note: str = "") -> views.ReceiptLine:
         """Start the next tick of an agent now."""
-        return _post(views.ReceiptLine, "agents", agent, "tick", note=note)
 
-    @Call
-    def cancel(self, run: int, *, reason: str = "") -> Request[views.CancelResult]:
+    @route("POST", "runs/{run}/cancel")
+    def cancel(self, run: int, *, reason: str = "") -> views.CancelResult:
         """Cancel a run and all processes it started."""
-        return _post(views.CancelResult, "runs", run, "cancel", reason=reason)
 
-    @Call
-    def prune(self, *, before: datetime, dry_run: bool = False) -> Request[Pruned]:
+    @route("POST", "prune", timeout=LONG)
+    def prune(self, *, before: datetime, dry_run: bool = False) -> Pruned:
         """Summarise old receipts as ranges and remove their details."""
-        said = {"before": before, "dry_run": dry_run}
-        return Request("POST", ("prune",), Pruned, body=said, timeout=LONG)
 
-    @Call
-    def restart(self, *, wait: bool = False) -> Request[views.RestartAnswer]:
+    @route("POST", "restart", timeout=LONG)
+    def restart(self, *, wait: bool = False) -> views.RestartAnswer:
         """Restart the engine; *wait* for runs that cannot continue, however long they take."""
-        return Request("POST", ("restart",), views.RestartAnswer, body={"wait": wait}, timeout=LONG)
 
-    @Call
-    def stop(self, *, wait: bool = False) -> Request[views.StopAnswer]:
+    @route("POST", "stop")
+    def stop(self, *, wait: bool = False) -> views.StopAnswer:
         """Stop the engine; *wait* lets all runs end, however long they take."""
-        return _post(views.StopAnswer, "stop", wait=wait)
 
-    @Call
-    def rescan(self, source: str | None = None) -> Request[views.RescanReport]:
+    @route("POST", "rescan")
+    def rescan(self, source: str | None = None) -> views.RescanReport:
         """Read the plans again now."""
-        return _post(views.RescanReport, "rescan", source=source)
 
-    @Call
-    def note_edit(self, file: str, what: str) -> Request[views.EditNote]:
+    @route("POST", "edits")
+    def note_edit(self, file: str, what: str) -> views.EditNote:
         """Record that a file of the plan was edited."""
-        return _post(views.EditNote, "edits", file=file, what=what)
 
-    @Call
-    def waiting_settings(self) -> Request[WaitingSettings]:
+    @route("GET", "settings/waiting")
+    def waiting_settings(self) -> WaitingSettings:
         """Return the settings of horae.toml that wait for confirmation."""
-        return _get(WaitingSettings, "settings", "waiting")
 
-    @Call
-    def trust(self, digest: str) -> Request[TrustReport]:
+    @route("POST", "settings/trust")
+    def trust(self, digest: str) -> TrustReport:
         """Trust the settings that a digest identifies."""
-        return _post(TrustReport, "settings", "trust", digest=digest)
 
-    @Call
-    def calendar(self) -> Request[views.CalendarPath]:
+    @route("GET", "calendar")
+    def calendar(self) -> views.CalendarPath:
         """Return the address of the calendar."""
-        return _get(views.CalendarPath, "calendar")
 
-    @Call
-    def login(self) -> Request[access.LoginLink]:
+    @route("POST", "login")
+    def login(self) -> access.LoginLink:
         """Create a link that logs a browser in."""
-        return _post(access.LoginLink, "login")
 
-    @Call
-    def tokens(self) -> Request[access.TokenPage]:
+    @route("GET", "tokens")
+    def tokens(self) -> access.TokenPage:
         """Return the tokens, without what lets their holders in."""
-        return _get(access.TokenPage, "tokens")
 
-    @Call
-    def add_token(self, name: str, *, scopes: str) -> Request[access.NewToken]:
+    @route("POST", "tokens")
+    def add_token(self, name: str, *, scopes: str) -> access.NewToken:
         """Create a token; it is only in this answer."""
-        return _post(access.NewToken, "tokens", name=name, scopes=scopes)
 
-    @Call
-    def revoke_token(self, name: str) -> Request[access.RevokedToken]:
+    @route("POST", "tokens/{name}/revoke")
+    def revoke_token(self, name: str) -> access.RevokedToken:
         """Revoke a token."""
-        return _post(access.RevokedToken, "tokens", name, "revoke")
 
-    @Call
-    def renew_token(self) -> Request[access.TokenRotation]:
+    @route("POST", "token")
+    def renew_token(self) -> access.TokenRotation:
         """Replace the token of the operator."""
-        return _post(access.TokenRotation, "token")
 
-    @Call
-    def sessions(self) -> Request[access.SessionPage]:
+    @route("GET", "sessions")
+    def sessions(self) -> access.SessionPage:
         """Return the browsers that are logged in."""
-        return _get(access.SessionPage, "sessions")
 
-    @Call
-    def end_session(self, session: str) -> Request[access.EndedSessions]:
+    @route("POST", "sessions/{session}/end")
+    def end_session(self, session: str) -> access.EndedSessions:
         """End a browser session, or `all` of them."""
-        return _post(access.EndedSessions, "sessions", session, "end")
 
 
 class TriggerClient(TriggerCalls, Sender):
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def send(self, request: Request[T]) -> T:
-        return self._client.send(request)
+    def send(self, request: Request, read: Callable[[Any], T]) -> T:
+        return self._client.send(request, read)
 
 
 class AsyncTriggerClient(TriggerCalls, AsyncSender):
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
 
-    async def send(self, request: Request[T]) -> T:
-        return await self._client.send(request)
+    async def send(self, request: Request, read: Callable[[Any], T]) -> T:
+        return await self._client.send(request, read)
 
 
 class Client(Calls, Sender):
@@ -502,11 +473,9 @@ class Client(Calls, Sender):
         self._directory, self._pid, self._timeout = directory, pid, timeout
         self.triggers = TriggerClient(self)
 
-    def send(self, request: Request[T]) -> T:
-        timeout = request.timeout or self._timeout
-        with self._answer(request, timeout) as answer:
-            data = json.loads(answer.read())
-            return convert(data[request.part] if request.part else data, request.answer)
+    def send(self, request: Request, read: Callable[[Any], T]) -> T:
+        with self._answer(request, request.timeout or self._timeout) as answer:
+            return read(json.loads(answer.read()))
 
     def log(
         self,
@@ -518,20 +487,19 @@ class Client(Calls, Sender):
         step: str | None = None,
     ) -> Iterator[bytes]:
         """Yield the output of a run; with *follow* until it ends, also if the engine restarts."""
-        part_of = {"since": since and since.isoformat(), "step": step}
+        path = f"runs/{run}/log"
+        asked: dict[str, object] = {"since": since, "step": step, "tail": tail}
         if not follow:
-            with self._answer(
-                _get(bytes, "runs", run, "log", tail=tail, **part_of), None
-            ) as answer:
+            with self._answer(Request("GET", path, asked), None) as answer:
                 yield from iter(partial(answer.read1, CHUNK), b"")
             return
+        asked |= {"follow": True, "exact": True}
         at: int | None = None
         is_over, lost_at = False, 0.0
         while True:
-            asked = {**part_of, "from": at, "tail": tail if at is None else None}
-            request = _get(bytes, "runs", run, "log", follow=1, exact=1, **asked)
+            asked |= {} if at is None else {"from": at, "tail": None}
             try:
-                with self._answer(request, None) as answer:
+                with self._answer(Request("GET", path, asked), None) as answer:
                     start = answer.headers["Log-From"]
                     if at is not None and start is not None and int(start) > at:
                         yield views.LEFT_OUT % (int(start) - at)
@@ -584,7 +552,7 @@ class Client(Calls, Sender):
         return idle if problems else None
 
     @contextmanager
-    def _answer(self, request: Request[Any], timeout: float | None) -> Iterator[HTTPResponse]:
+    def _answer(self, request: Request, timeout: float | None) -> Iterator[HTTPResponse]:
         wire, body = self._wire(timeout), None
         headers = {**self._headers(), "Connection": b"close"}
         if request.key is not None:
@@ -723,10 +691,10 @@ class AsyncClient(Calls, AsyncSender):
         self._client = client
         self.triggers = AsyncTriggerClient(self)
 
-    async def send(self, request: Request[T]) -> T:
+    async def send(self, request: Request, read: Callable[[Any], T]) -> T:
         from asyncio import to_thread
 
-        return await to_thread(self._client.send, request)
+        return await to_thread(self._client.send, request, read)
 
     async def log(
         self,
