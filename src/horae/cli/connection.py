@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -204,11 +204,10 @@ async def _check_version(ledger: SqliteLedger) -> None:
     application, version = await ledger.read(
         lambda tx: [tx.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
     )
-    ours = max(sql.migrations())
-    has = f"the schema has version {version}, and this horae"
     if application != database.APPLICATION:
         reason = "it is empty or not a ledger of horae"
         raise LedgerDamagedError(ledger.place, reason, remedy=_RESTORE)
+    ours, has = max(sql.migrations()), f"the schema has version {version}, and this horae"
     if version > ours:
         remedy = "use the newer horae that wrote it"
         raise LedgerNewerError(ledger.place, f"{has} supports {ours}", remedy=remedy)
@@ -221,20 +220,22 @@ def ask(place: Place, work: Callable[[SqlLedger], Awaitable[T]], *, or_empty: bo
     if place.server is not None:
         raise click.UsageError("this reads the ledger of this machine; unset HORAE_SERVER.")
 
-    async def asking() -> T:
-        is_there = place.is_known or not or_empty
-        async with reader_of(place) if is_there else opened(SqliteLedger.in_memory()) as ledger:
-            return await work(ledger)
-
-    return asyncio.run(asking())
+    is_there = place.is_known or not or_empty
+    return _with_ledger(reader_of(place) if is_there else opened(SqliteLedger.in_memory()), work)
 
 
 def ask_shared(store: str, work: Callable[[PostgresLedger], Awaitable[T]]) -> T:
-    async def asking() -> T:
-        async with opened(open_shared(store)) as ledger:
+    return _with_ledger(opened(open_shared(store)), work)
+
+
+def _with_ledger(
+    opening: AbstractAsyncContextManager[AnyLedger], work: Callable[[AnyLedger], Awaitable[T]]
+) -> T:
+    async def working() -> T:
+        async with opening as ledger:
             return await work(ledger)
 
-    return asyncio.run(asking())
+    return asyncio.run(working())
 
 
 def read(place: Place, work: Callable[[Service], Awaitable[T]], *, at: datetime | None = None) -> T:
@@ -291,23 +292,19 @@ def by_engine_or_alone(
 ) -> T:
     """Let the engine that has the lock do something; without one, what *opening* takes it for."""
 
-    async def with_the_lock() -> T | DataLockedError:
-        async with AsyncExitStack() as stack:
-            try:
-                found = await stack.enter_async_context(opening())
-            except DataLockedError as error:
-                return error
+    async def with_the_lock() -> T:
+        async with opening() as found:
             return await alone(found)
 
     for tries_left in reversed(range(_TRIES)):
         engine = engine_at(place)
         if engine is not None:
             return client(engine)
-        done = asyncio.run(with_the_lock())
-        if not isinstance(done, DataLockedError):
-            return done
-        if not tries_left:  # else it was taken just now: look again by whom
-            raise done
+        try:
+            return asyncio.run(with_the_lock())
+        except DataLockedError:
+            if not tries_left:  # else it was taken just now: look again by whom
+                raise
     raise AssertionError("the last try returns or raises")
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from horae.cli.connection import Place, T, ask, ask_shared, command_words, refuse_loss, write
-from horae.cli.moments import parse_moment
+from horae.cli.moments import moment_or_length
 from horae.cli.options import answer_options, data_option, option, root_of_data_option
 from horae.cli.output import Output, echo, form_options, print_answer, print_rows, print_table
 from horae.client import Client
@@ -27,7 +27,6 @@ from horae.core.text import moment_text, size_text
 from horae.errors import Exit, HoraeError
 from horae.store import database, vault
 from horae.store.sqlite import restore as restore_ledger
-from horae.timing.duration import DurationError, parse_duration
 
 if TYPE_CHECKING:
     from horae.core.lease import Membership
@@ -199,10 +198,7 @@ def _age(text: str, place: Place, *, now: datetime) -> datetime:
         # 29 February has no such day in most years.
         day = 28 if (now.month, now.day) == (2, 29) else now.day
         return now.replace(year=max(1, now.year - int(years[1])), day=day)
-    try:
-        return now - parse_duration(text)
-    except DurationError:
-        return parse_moment(text, place.zone, or_length="90d")
+    return moment_or_length(text, place.zone, now, such_as="90d", is_ago=True)
 
 
 # The nodes of a cluster

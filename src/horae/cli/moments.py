@@ -11,6 +11,7 @@ import click
 
 from horae.config import load
 from horae.core.clock import SystemClock, machine_zone
+from horae.timing.duration import DurationError, parse_duration
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import instant, zone
 
@@ -39,3 +40,14 @@ def parse_moment(text: str, where: ZoneInfo, *, or_length: str = "") -> datetime
         length = or_length and f", or a duration like {or_length}"
         like = f"write it like 2026-06-06T09:00:00Z, '2026-06-06 09:00' or 2026-06-06{length}."
         raise click.UsageError(f"{text!r} is not a time; {like}") from None
+
+
+def moment_or_length(
+    text: str, where: ZoneInfo, now: datetime, *, such_as: str, is_ago: bool = False
+) -> datetime:
+    """Return a moment, or that of a duration after now, or before it; errors name one *such_as*."""
+    try:
+        length = parse_duration(text)
+    except DurationError:  # then it is a time
+        return parse_moment(text, where, or_length=such_as)
+    return now - length if is_ago else now + length

@@ -9,7 +9,7 @@ import sys
 from codecs import getincrementaldecoder
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from io import IncrementalNewlineDecoder
 from itertools import chain
@@ -21,7 +21,7 @@ import click
 
 from horae.cli import connection, options
 from horae.cli.connection import Place, read
-from horae.cli.moments import parse_moment
+from horae.cli.moments import moment_or_length
 from horae.cli.output import Form, Output, clean, echo, form_options, print_answer
 from horae.client import AsyncClient, Client, EngineUnreachableError
 from horae.core import actor, clock, prompt, views
@@ -35,7 +35,6 @@ from horae.files.read import PlanMissingError
 from horae.process.logs import CHUNK, LogSelection, RunLog
 from horae.sources.agents.transcript import Transcript
 from horae.store import lock
-from horae.timing.duration import DurationError, parse_duration
 
 if TYPE_CHECKING:
     from horae.app import App
@@ -147,22 +146,15 @@ def _refuse_unwritten(word: str, place: Place, output: Output) -> None:
 def _run_entry(
     entry: str, place: Place, screen: RunScreen, *, note: str, key: str | None = None
 ) -> int:
-    refusal = None
-    if place.store is not None:
-        refusal = _no_engine(place, "and no node leads; `horae cluster nodes` lists the nodes")
-    if screen.waits is False or key is not None:
-        flag = "--no-wait" if screen.waits is False else "--key"
-        refusal = _no_engine(place, f"and {flag} needs one; start it with `horae up`")
-
-    def by_engine(client: Client) -> views.ReceiptLine:
+    async def asked(service: connection.AnyService) -> views.ReceiptLine:
+        if isinstance(service, Service):
+            return await service.run_now(entry, note=note)
         run_number = actor.own_run(place.directory)  # of the run inside which this command runs
-        parent = int(run_number) if run_number else None
-        word = place.word(entry)
-        return client.run_now(word, note=note, parent_run=parent, idempotency_key=key)
+        own: dict[str, Any] = {"parent_run": int(run_number) if run_number else None}
+        return await service.run_now(place.word(entry), note=note, idempotency_key=key, **own)
 
-    return screen.run(
-        place, by_engine, lambda service: service.run_now(entry, note=note), refusal=refusal
-    )
+    flag = "--no-wait" if screen.waits is False else "" if key is None else "--key"
+    return screen.run(place, asked, flag=flag)
 
 
 @click.command()
@@ -214,19 +206,12 @@ def _retry_planned(place: Place, filed: Filed, screen: RunScreen) -> int:
     at, word = filed.receipt.planned_at, str(filed.entry)
     name = f"retry-{filed.number}-{connection.new_id()}"
 
-    refusal = None
-    if screen.waits is False or place.store is not None:
-        refusal = _no_engine(place, "and only an engine can do that; start it with `horae up`")
-
-    def by_engine(client: Client) -> views.ReceiptLine:
-        done = client.backfill(word, start=at, end=at + _TINY, name=name)
-        return client.receipt(done.receipts[0])
-
-    async def here(service: Service) -> views.ReceiptLine:
+    async def asked(service: connection.AnyService) -> views.ReceiptLine:
         done = await service.backfill(word, start=at, end=at + _TINY, name=name)
-        return done.lines[0]
+        answer = done if isinstance(done, views.Backfill) else done.answer
+        return await service.receipt(answer.receipts[0])
 
-    return screen.run(place, by_engine, here, refusal=refusal)
+    return screen.run(place, asked, flag="--no-wait" if screen.waits is False else "")
 
 
 def _retry_trigger(place: Place, filed: Filed, text: str, output: Output) -> int:
@@ -279,7 +264,11 @@ def logs(
         pattern = None if grep is None else re.compile(os.fsencode(grep))
     except re.error as error:
         raise click.UsageError(f"--grep {grep!r} is not a regular expression: {error}.") from None
-    wanted = LogSelection(since=_since(since, place), step=step, tail=tail)
+    wanted = LogSelection(step=step, tail=tail)
+    if since is not None:
+        now = clock.SystemClock().now()
+        begin = moment_or_length(since, place.zone, now, such_as="10m", is_ago=True)
+        wanted = wanted._replace(since=begin)
     found = connection.read_any(place, lambda service: _meant(service, what, attempt=attempt))
     parts = _log_parts(place, found.run, wanted, follow=follow)
     if pattern is not None:
@@ -296,15 +285,6 @@ def logs(
         gone = f"the output of {run_of} has been removed"
         echo(f"horae: {gone if was_more else f'{run_of} wrote no output'}", err=True)
     return Exit.OK
-
-
-def _since(text: str | None, place: Place) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        return clock.SystemClock().now() - parse_duration(text)
-    except DurationError:  # then it is a time
-        return parse_moment(text, place.zone, or_length="10m")
 
 
 def _log_parts(place: Place, number: int, wanted: LogSelection, *, follow: bool) -> Iterator[bytes]:
@@ -530,22 +510,24 @@ class RunScreen:
     def run(
         self,
         place: Place,
-        by_engine: Callable[[Client], views.ReceiptLine],
-        ask: Callable[[Service], Awaitable[views.ReceiptLine]],
+        asked: Callable[[connection.AnyService], Awaitable[views.ReceiptLine]],
         *,
-        refusal: EngineUnreachableError | None,
+        flag: str = "",
     ) -> int:
-        """Let an engine run what is asked; without one it runs here, unless there is a refusal."""
+        """Let an engine run what is asked; without one it runs here, unless a *flag* needs one."""
 
         def opening() -> AbstractAsyncContextManager[App]:
             from horae.app import build
 
-            if refusal is not None:
-                raise refusal
+            if flag:
+                raise _no_engine(place, f"and {flag} needs one; start it with `horae up`")
+            if place.store is not None:
+                no_leader = "and no node leads; `horae cluster nodes` lists the nodes"
+                raise _no_engine(place, no_leader)
             return build(place.config, command=connection.command_words())
 
         async def here(app: App) -> int:
-            task = asyncio.create_task(app.run_once(ask))
+            task = asyncio.create_task(app.run_once(asked))
             showing = asyncio.create_task(self._show_while(app, task))
             try:
                 filed = await task
@@ -554,7 +536,10 @@ class RunScreen:
             return self._end(await app.service.receipt(filed.number))
 
         return connection.by_engine_or_alone(
-            place, lambda client: self.follow(client, by_engine(client)), opening, here
+            place,
+            lambda client: self.follow(client, connection.through(client, asked)),
+            opening,
+            here,
         )
 
     async def _show_while(self, app: App, running: asyncio.Task[Filed]) -> None:

@@ -17,7 +17,7 @@ from msgspec import UNSET, structs
 
 from horae.cli import connection, options, output as printing
 from horae.cli.connection import Place, read, read_any, write
-from horae.cli.moments import parse_moment
+from horae.cli.moments import moment_or_length, parse_moment
 from horae.cli.options import option
 from horae.cli.output import Output, echo, print_answer, print_block, print_rows, print_table, safe
 from horae.client import Client
@@ -39,7 +39,6 @@ from horae.core.text import (
     with_zone,
 )
 from horae.errors import HoraeError
-from horae.timing.duration import DurationError, parse_duration
 from horae.timing.zone import zone
 
 if TYPE_CHECKING:
@@ -654,10 +653,8 @@ def pause(entry: str, *, note: str, until: str | None, place: Place, output: Out
     def end_in(zone_name: str) -> datetime | None:
         if until is None:
             return None
-        try:
-            return clock.SystemClock().now() + parse_duration(until)
-        except DurationError:  # then it is a time
-            return parse_moment(until, zone(zone_name), or_length="2h")
+        now = clock.SystemClock().now()
+        return moment_or_length(until, zone(zone_name), now, such_as="2h")
 
     end_in("UTC")  # a wrong time is reported before a missing ledger or entry
 

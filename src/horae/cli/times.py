@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo, available_timezones
 import click
 
 from horae.cli import options
-from horae.cli.moments import parse_moment
+from horae.cli.moments import moment_or_length
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_line, print_rows
 from horae.cli.plan_root import PlanView, When, member_names
 from horae.cli.sources import plan_root
@@ -43,7 +43,6 @@ from horae.org.plan import Headline
 from horae.org.stamp import planning_findings
 from horae.sources.plans.arming import item_at, rule_of, rule_text, scan_plan
 from horae.timing.cron import Cron
-from horae.timing.duration import DurationError, parse_duration
 from horae.timing.phrases import PhraseError, compile_phrase, is_phrase
 from horae.timing.phrases.tokens import tokens_of
 from horae.timing.zone import local, zone
@@ -122,26 +121,32 @@ def next_(
     runs come from the running engine, else from the ledger; the source is shown on stderr.
     """
     when = When.of(at, tz, paths=paths)
-    after = when.now if start is None else _start(start, when)
+    after, has_rule = when.now, expression is not None or phrase is not None
+    if start is not None:
+        after = moment_or_length(start, zone(when.zone), when.now, such_as="2d")
+    others = (has_rule, at, tz, start, view != "times", len(paths) > 1)
+    name = "cron" if phrase is None else "when"
+    for is_wrong, said in (
+        (cost and any(others), "--cost can only be used with one directory and --days."),
+        (has_rule and view != "times", "--cron and --when require --view times."),
+        (start and view == "due", "--from requires --view times or --view agenda."),
+        (days and view == "times" and not cost, "--days requires --view agenda or --view due."),
+        (has_rule and paths, f"--{name} cannot be used with files."),
+        (expression is not None and phrase is not None, "give --cron or --when, not both."),
+    ):
+        if is_wrong:
+            raise click.UsageError(said)
+    days = days or 7
     if cost:
-        others = (expression, phrase, at, tz, start, view != "times", len(paths) > 1)
-        return _show_cost(paths, others, days=days or 7, output=output)
-    if view != "times":
-        if expression is not None or phrase is not None:
-            raise click.UsageError("--cron and --when require --view times.")
-        if view == "agenda":
-            return _show_agenda(paths, when, after, days=days or 7, output=output)
-        if start is not None:
-            raise click.UsageError("--from requires --view times or --view agenda.")
-        return _show_due(paths, when, days=days or 7, output=output)
-    if days is not None:
-        raise click.UsageError("--days requires --view agenda or --view due.")
-    if expression is not None or phrase is not None:
-        if paths:
-            name = "cron" if phrase is None else "when"
-            raise click.UsageError(f"--{name} cannot be used with files.")
-        if expression is not None and phrase is not None:
-            raise click.UsageError("give --cron or --when, not both.")
+        from horae.cli.cost import show_forecast  # loads the ledger
+
+        show_forecast(paths[0] if paths else ".", output, days=min(days, 366))
+        return 0
+    if view == "agenda":
+        return _show_agenda(paths, when, after, days=days, output=output)
+    if view == "due":
+        return _show_due(paths, when, days=days, output=output)
+    if has_rule:
         place = when.zone if tz else "UTC"
         rule = (
             rules.cron_rule(expression, zone_name=place)
@@ -161,23 +166,6 @@ def next_(
     fires = islice(merge(*streams), count)
     _print_fires(fires, output, when.zone, has_failed=lambda: bool(seen.exit_code))
     return seen.exit_code
-
-
-def _show_cost(paths: Sequence[str], others: Sequence[object], *, days: int, output: Output) -> int:
-    from horae.cli.cost import show_forecast  # loads the ledger
-
-    if any(others):
-        raise click.UsageError("--cost can only be used with one directory and --days.")
-    show_forecast(paths[0] if paths else ".", output, days=min(days, 366))
-    return 0
-
-
-def _start(text: str, when: When) -> datetime:
-    """Return the time of --from: a time, or a duration after now."""
-    try:
-        return when.now + parse_duration(text)
-    except DurationError:  # then it is a time
-        return parse_moment(text, zone(when.zone), or_length="2d")
 
 
 def _rule_of_phrase(text: str, place: str, now: datetime, output: Output) -> rules.Rule:

@@ -11,8 +11,7 @@ from horae.cli.options import flag, number_option, option, place_options
 from horae.cli.output import Form, Output, echo, form_options, print_rows, print_table
 from horae.cli.runs import RunScreen, raw_option
 from horae.cli.sources import Sources
-from horae.client import Client, EngineUnreachableError
-from horae.core.views import EntryNotFoundError, ReceiptLine
+from horae.core.views import EntryNotFoundError
 from horae.errors import Exit, HoraeError
 from horae.org.plan import Severity
 from horae.sources.crew import lifecycle as days
@@ -50,17 +49,8 @@ def tick(name: str, *, watch: bool, note: str, raw: bool, place: Place, output: 
 
 
 def tick_now(name: str, place: Place, screen: RunScreen, *, note: str) -> int:
-    refusal = None
-    if place.store is not None:
-        refusal = EngineUnreachableError(str(place.directory), "no node is the leader now")
-
-    def by_engine(client: Client) -> ReceiptLine:
-        return client.tick(name, note=note)
-
     try:
-        return screen.run(
-            place, by_engine, lambda service: service.tick(name, note=note), refusal=refusal
-        )
+        return screen.run(place, lambda service: service.tick(name, note=note))
     except HoraeError as error:
         if error.code != EntryNotFoundError.code or place.server is not None:
             raise
