@@ -17,9 +17,8 @@ from horae.core.entry import PROPERTIES
 from horae.core.tool_policy import Mode
 from horae.sources.board.task import FIELDS, TaskFieldKind
 from horae.sources.triggers.files import AGENT_KEYS, WORKFLOW_KEYS
-from horae.sources.triggers.kinds import KINDS, LifecycleEvent, TriggerKind
+from horae.sources.triggers.kinds import KINDS
 from horae.sources.triggers.rules import AGENT_FIELDS, OPTIONS, POLL
-from horae.sources.triggers.webhook import Scheme
 
 PLACE: Final = Path(__file__).parent.parent / "schemas"
 _WEEK: Final = {"minimum": 1, "maximum": 7 * 24 * 3600}  # seconds
@@ -55,7 +54,6 @@ NAME: Final = about(str, pattern=r"^(?!\.+$)[A-Za-z0-9._-]{1,64}$")
 FILLED: Final = about(str, pattern=r"\S")
 MOMENT: Final = about(str, format="date-time")
 LIST: Final = list[str] | str
-_NAMED_OR_LONG: Final = r"\$\{|^[\s\S]{8,}"
 _API: Final = "The scopes of the token for each run: read, run, edit, or several of them."
 
 
@@ -113,37 +111,6 @@ AGENT: Final = {
     "rooms": list[str | dict[str, Any]],
     "tool_policy": ToolPolicy,
 }
-# Of the sources, by the name of a field; `type` is that of the struct.
-SOURCE: Final = {
-    "expression": about(FILLED, "Five fields, or six with seconds first.",
-                        examples=["0 9 * * MON-FRI"]),
-    "timezone": about(str, "The time zone, such as Europe/Berlin; default: UTC."),
-    "run_at": about(MOMENT, "The time of the only run; a time in the past runs at once."),
-    "owner": FILLED,
-    "repo": FILLED,
-    "labels": LIST,
-    "state": about(Literal["open", "closed", "all"], default="open"),
-    "event": one_of(LifecycleEvent),
-    "source_workflow_id": str,
-    "status": Literal["completed", "failed", "skipped"],
-    "scheme": about(
-        one_of(Scheme),
-        "How messages are signed; default: standard if the secret begins with whsec_, else github.",
-    ),
-    "secret": about(
-        str,
-        "The secret that signs messages. Write its name, as in ${NAME}; [secrets] of horae.toml "
-        "says where its value is.",
-        pattern=_NAMED_OR_LONG,
-    ),
-    "old_secret": about(
-        str, "The previous secret, which is also valid until you remove this line.",
-        pattern=_NAMED_OR_LONG,
-    ),
-    "events": LIST,
-    "actions": LIST,
-}  # fmt: skip
-_NEEDED: Final = ("expression", "run_at", "owner", "repo", "event", "secret")
 _WEBHOOK: Final = {
     "if": {
         "anyOf": [
@@ -191,14 +158,8 @@ TASK: Final = {
 }
 
 
-def source(kind: type[TriggerKind]) -> type:
-    fields = {name: SOURCE[name] for name in kind.fields}
-    needed = tuple(name for name in fields if name in _NEEDED)
-    return closed(kind.__name__, fields, needed, tag_field="type", tag=kind.type)
-
-
 def workflow() -> dict[str, Any]:
-    start = about(Union[tuple(map(source, KINDS.values()))], "What starts the workflow.")  # noqa: UP007
+    start = about(Union[tuple(KINDS.values())], "What starts the workflow.")  # noqa: UP007
     every = "Seconds between two requests to GitHub; unused by other sources."
     fields = {
         "name": about(NAME, "The name of the workflow, which no other workflow has."),
@@ -221,6 +182,12 @@ def workflow() -> dict[str, Any]:
     what = "A file in .agentd/workflows/: a trigger, which starts an agent with a prompt."
     schema = written(made, "Horae workflow file", what)
     schema["$defs"]["WebhookKind"] |= _WEBHOOK
+    for name in (kind.__name__ for kind in KINDS.values()):
+        schema["$defs"][name]["additionalProperties"] = False
+        schema["$defs"][name].pop("description", None)
+        for field in schema["$defs"][name]["properties"].values():
+            if field.get("type") == "array":
+                field["type"] = ["array", "string"]  # a single text may stand alone
     some = [("source", "trigger_config", "source_config")]
     some += [("prompt_template", "prompt_template_file")]
     schema["allOf"] = [{"anyOf": [{"required": [name]} for name in names]} for names in some]

@@ -20,6 +20,7 @@ from horae.org.document import read
 from horae.sources.board.source import BoardSource
 from horae.sources.board.tasks import Board
 from horae.sources.plans.arming import scan_plan
+from horae.sources.triggers.kinds import CronKind
 from horae.sources.triggers.rules import Trigger, TriggerDefinition, scanned
 from horae.store.sqlite import SqliteLedger
 from reasons import because
@@ -78,8 +79,8 @@ def kept(call: Call) -> Call:
 
 def made_by_request() -> Scanned:
     """Return a trigger that no file has."""
-    source = {"type": "cron", "expression": "0 13 * * *"}
-    made = scanned(Trigger("t1", TriggerDefinition("lunch", "cook", source, "Eat."), 1, SEEN, SEEN))
+    definition = TriggerDefinition("lunch", "cook", CronKind("0 13 * * *"), "Eat.")
+    made = scanned(Trigger("t1", definition, 1, SEEN, SEEN))
     assert isinstance(made.item, Entry)
     return made
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 from horae.sources.board.task import FIELDS, TaskFieldKind as FieldKind, parse as parse_task
 from horae.sources.triggers.files import parse_agent, parse_workflow
 from horae.sources.triggers.kinds import KINDS, TriggerError
-from horae.sources.triggers.rules import NO_DEFINITION, changed_definition, checked, parse_tools
+from horae.sources.triggers.rules import checked, new_definition, parse_tools
 from horae.sources.triggers.source import read_folder
 from scale import scaled
 
@@ -77,7 +77,7 @@ def is_made(file: Any) -> str:
     """Return why a workflow that was read cannot be made; nothing if it can."""
     try:
         said = {**file.said, "prompt_template": file.said["prompt_template"] or "From a file."}
-        checked(changed_definition(NO_DEFINITION, said, agent=said["agent"], file=""))
+        checked(new_definition(said, agent=said["agent"]))
     except TriggerError as error:
         return str(error)
     return ""

@@ -41,6 +41,7 @@ from horae.core.text import written_rule
 from horae.errors import HoraeError
 from horae.org.document import read
 from horae.sources.plans.arming import scan_plan
+from horae.sources.triggers.kinds import kind_of
 from horae.sources.triggers.rules import TriggerDefinition, checked
 from horae.sources.triggers.store import TriggerStore
 from reasons import because
@@ -2476,6 +2477,7 @@ async def add_trigger(
     names = {"kind": "type", "cron_expr": "expression", "timezone": "timezone", "run_at": "run_at"}
     config = {names[key]: value for key, value in spec.items() if key in names}
     definition = TriggerDefinition(
-        name, spec.get("agent", ""), config, spec.get("prompt", ""), is_enabled=is_enabled
+        name, spec.get("agent", ""), kind_of(config), spec.get("prompt", ""), is_enabled=is_enabled
     )
-    return await TriggerStore(ledger, term=term).insert(trigger, checked(definition), now=now)
+    made = await TriggerStore(ledger, term=term).insert(trigger, checked(definition), now=now)
+    return made is not None

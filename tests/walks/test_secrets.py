@@ -15,6 +15,7 @@ from horae.app import read_again
 from horae.cli.group import horae
 from horae.cli.run import run
 from horae.core.receipt import Status
+from horae.sources.triggers.kinds import WebhookKind
 from horae.sources.triggers.rules import TriggerDefinition
 from walks.stage import EIGHT, HOUR, MINUTE, engine, story
 
@@ -324,8 +325,8 @@ async def test_who_asks_can_name_a_secret_but_no_file_of_ours(
         assert not list((ground.data / "secrets").iterdir())
 
         # As a ledger that several machines share may still hold it.
-        config = {"type": "webhook", "scheme": "github", "secret": GIVEN["first"]}
-        old = TriggerDefinition("old", "writer", config, "Go.")
+        kind = WebhookKind(scheme="github", secret=GIVEN["first"])
+        old = TriggerDefinition("old", "writer", kind, "Go.")
         assert await here.app.context.trigger_store.insert("1", old, now=here.now)
         [said] = await here.app.triggers.given_secrets()
         assert said.startswith("webhook old: its secret is stored in the ledger; use ${NAME}")

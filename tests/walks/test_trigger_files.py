@@ -166,8 +166,8 @@ async def test_what_was_removed_while_no_engine_ran_is_no_longer_in_the_plan(
 async def test_files_that_are_read_twice_at_once_are_applied_once(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def judge_and_wait(*args: Any) -> Any:
-        judged = await judge_files(*args)
+    async def judge_and_wait(*args: Any, **named: Any) -> Any:
+        judged = await judge_files(*args, **named)
         await asyncio.to_thread(time.sleep, 0.05)  # as if the ledger were slow
         return judged
 

@@ -147,9 +147,9 @@ class PlanView:
         now = self._when.now
         for file in folder.workflows:
             try:
-                made = {"agent": file.said["agent"], "file": file.file}
-                definition = triggers.changed_definition(triggers.NO_DEFINITION, file.said, **made)
-                trigger = triggers.Trigger(file.name, triggers.checked(definition), 1, now, now)
+                about = {"agent": file.said["agent"], "file": file.file}
+                made = triggers.checked(triggers.new_definition(file.said, **about))
+                trigger = triggers.Trigger(file.name, made, 1, now, now)
                 item = triggers.scanned(trigger).item
             except HoraeError as error:
                 broken.add(file.file)

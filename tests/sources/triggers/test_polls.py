@@ -278,7 +278,7 @@ def test_an_error_of_gh_is_handed_on_in_its_own_words(
         "labels": ["bug"],
     }
     with pytest.raises(PollError) as told:
-        asyncio.run(call(GithubKind(config).poll_command()))
+        asyncio.run(call(GithubKind.of(config).poll_command()))
     assert reason in str(told.value)
 
 
@@ -289,7 +289,7 @@ def test_what_is_no_list_is_an_error(github: GitHub, said: str) -> None:
     github.fails(0, said)
     config = {"type": "github_pull_requests", "owner": "o", "repo": "r", "state": "all"}
     with pytest.raises(TriggerError, match="gh did not return a list"):
-        read_polled(asyncio.run(call(GithubKind(config).poll_command())))
+        read_polled(asyncio.run(call(GithubKind.of(config).poll_command())))
 
 
 def test_the_wait_after_a_failure_grows_and_has_an_end() -> None:

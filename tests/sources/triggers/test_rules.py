@@ -30,6 +30,7 @@ from horae.sources.triggers.kinds import (
     TriggerTask,
     WebhookDelivery,
     WebhookKind,
+    kind_of,
     read_delivery,
     read_polled,
 )
@@ -59,7 +60,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def made(kind: str = "cron", template: str = "Report.", **changes: Any) -> TriggerDefinition:
-    definition = TriggerDefinition("daily-report", "worker", CONFIGS[kind], template)
+    definition = TriggerDefinition("daily-report", "worker", kind_of(CONFIGS[kind]), template)
+    if "config" in changes:
+        changes["kind"] = kind_of(changes.pop("config"))
     return checked(replace(definition, **changes))
 
 
@@ -144,7 +147,7 @@ def test_every_kind_of_trigger_can_be_made_and_knows_its_names(kind: str) -> Non
 )
 def test_a_trigger_that_could_never_fire_is_refused(config: dict[str, Any], said: str) -> None:
     with pytest.raises(TriggerError) as caught:
-        checked(TriggerDefinition("w", "worker", config, "Go."))
+        checked(TriggerDefinition("w", "worker", kind_of(config), "Go."))
     assert said in str(caught.value)
 
 
@@ -333,7 +336,7 @@ def test_an_order_is_the_same_after_the_ledger(template: str, values: dict[str, 
 @settings(deadline=None)
 @given(st.sampled_from(["", "#!horae-order ", "#!horae-order {}\n"]), st.text(max_size=20))
 def test_no_template_is_mistaken_for_more_than_a_template(head: str, rest: str) -> None:
-    definition = TriggerDefinition("w", "worker", CONFIGS["manual"], head + rest)
+    definition = TriggerDefinition("w", "worker", kind_of(CONFIGS["manual"]), head + rest)
     order = read_order(order_of(kept(definition)).text())
     assert (order.template, order.tools.mode) == (head + rest, Mode.ALLOW_ALL)
 
@@ -426,28 +429,27 @@ def test_without_a_word_of_github_the_body_says_which_event_it_tells_of() -> Non
 
 def test_a_webhook_without_a_scheme_is_read_as_one_of_github() -> None:
     new = made("webhook")
-    assert new.config["scheme"] == "github", "as its secret has it"
+    assert new.kind.data()["scheme"] == "github", "as its secret has it"
     data = new.data()
     old = {**data, "config": {"type": "webhook", "secret": "whsec_of-before"}}
-    assert TriggerDefinition.of("hook", old, is_enabled=True).config["scheme"] == "github"
+    assert TriggerDefinition.of("hook", old, is_enabled=True).kind.data()["scheme"] == "github"
     standard = {"type": "webhook", "secret": f"whsec_{'A' * 32}"}
-    assert made("webhook", config=standard).config["scheme"] == "standard"
+    assert made("webhook", config=standard).kind.data()["scheme"] == "standard"
 
 
 def test_a_webhook_hears_only_what_it_lists() -> None:
     opened = WebhookDelivery(TriggerTask(), "issues", "opened")
-    assert WebhookKind({}).wants(opened)
-    assert WebhookKind({"events": ["issues"], "actions": ["opened"]}).wants(opened)
-    assert not WebhookKind({"events": ["push"]}).wants(opened)
-    assert not WebhookKind({"actions": ["closed"]}).wants(opened)
+    assert WebhookKind(secret="x").wants(opened)
+    assert WebhookKind(secret="x", events=["issues"], actions=["opened"]).wants(opened)
+    assert not WebhookKind(secret="x", events=["push"]).wants(opened)
+    assert not WebhookKind(secret="x", actions=["closed"]).wants(opened)
 
 
 def test_gh_is_asked_with_words_and_never_through_a_shell() -> None:
-    config = made(
-        "github_pull_requests",
-        config={**CONFIGS["github_pull_requests"], "labels": ["good first; rm -rf /"]},
-    ).config
-    call = GithubPullKind(config).poll_command()
+    config = {**CONFIGS["github_pull_requests"], "labels": ["good first; rm -rf /"]}
+    kind = made("github_pull_requests", config=config).kind
+    assert isinstance(kind, GithubPullKind)
+    call = kind.poll_command()
     assert call[:7] == ["gh", "pr", "list", "--repo", "o/r", "--state", "open"]
     assert call[-2:] == ["--label", "good first; rm -rf /"]
     assert "isDraft" in call[call.index("--json") + 1]

@@ -21,7 +21,7 @@ from horae.cli.options import flag, option, text_or_file
 from horae.cli.output import Form, clean, echo, print_error, print_json, usual_form
 from horae.cli.run import run
 from horae.errors import Exit, HoraeError
-from horae.sources.triggers.kinds import KINDS, CronKind, DelayKind, kind_of
+from horae.sources.triggers.kinds import KINDS, config_of, kind_of
 from horae.sources.triggers.rules import api_words, parse_json, validate_template
 from horae.sources.triggers.views import Page
 
@@ -47,6 +47,7 @@ _TYPES: Final = (
 _FROM_ZERO: Final[dict[str, Any]] = {"show_default": True, "type": click.IntRange(0)}
 _STATES: Final = click.Choice(["open", "closed", "all"])
 _UNUSED: Final = "Stored and not used."
+_FLAGS: Final = {"expression": "cron-expression", "secret": "webhook-secret"}  # else the field
 
 
 def main() -> None:
@@ -377,13 +378,13 @@ _TYPE_HELP: Final = f"What starts the workflow: {', '.join(_TYPES)}."
 @option("--repo", "For GitHub: the name of the repository.")
 @option("--labels A,B", "For GitHub: only issues with these labels.")
 @option("--state", "For GitHub: only issues in this state.", default="open", type=_STATES)
-@option("--cron-expression EXPR", "For cron: when to run.")
+@option("--cron-expression EXPR", "For cron: when to run.", name="expression")
 @option("--timezone ZONE", "For cron: the time zone; default: UTC.")
 @option("--run-at T", "For delay: when to run, such as 2026-04-01T09:00:00Z.")
-@option("--webhook-secret SECRET", "For webhook: the secret that signs messages.")
+@option("--webhook-secret SECRET", "For webhook: the secret that signs messages.", name="secret")
 @option("--event EVENT", "For agent-lifecycle: the event of the agent.")
 @option("--source-workflow-id UUID", "For dispatch-result: run after this workflow.")
-@option("--status STATUS", "For dispatch-result: run only after this result.", name="result")
+@option("--status STATUS", "For dispatch-result: run only after this result.")
 @_TEMPLATE
 @_TEMPLATE_FILE
 @option("--poll-interval SECONDS", _POLL_HELP, default=60, show_default=True, type=int)
@@ -401,13 +402,14 @@ def create_workflow(call: AgentCall, /, *, name: str, **given: Any) -> None:
         raise AgentCommandError(
             "Either --prompt-template or --prompt-template-file must be provided."
         )
-    kind = KINDS[given["trigger_type"].replace("-", "_")]
-    for needed in kind.agent_needs:
+    kind = given["trigger_type"].replace("-", "_")
+    for needed in KINDS[kind].required():
         if given[needed] is None:
-            flag_name, kind_name = needed.replace("_", "-"), given["trigger_type"]
-            raise AgentCommandError(f"--{flag_name} is required for {kind_name} trigger")
+            flag_name = _FLAGS.get(needed, needed.replace("_", "-"))
+            words = f"--{flag_name} is required for {given['trigger_type']} trigger"
+            raise AgentCommandError(words)
     labels = [each.strip() for each in (given["labels"] or "").split(",") if each.strip()]
-    said["trigger_config"] = kind.of_agent_options({**given, "labels": labels})
+    said["trigger_config"] = config_of(kind, {**given, "labels": labels})
     who = {name: given[name] for name in ("agent_id", "agent_name")}
 
     async def make(triggers: AnyTriggers) -> TriggerLine:
@@ -443,7 +445,7 @@ def _said(given: Mapping[str, Any]) -> dict[str, Any]:
 @option("--poll-interval SECONDS", _POLL_HELP, type=int)
 @option("--enabled true|false", "Enable or disable the workflow.", type=click.BOOL)
 @option("--agent-name", "The new agent.")
-@option("--cron-expression EXPR", "Run by this cron expression.")
+@option("--cron-expression EXPR", "Run by this cron expression.", name="expression")
 @option("--timezone ZONE", "The time zone of --cron-expression.")
 @option("--run-at T", "Run once, such as 2026-04-01T09:00:00Z.")
 @_TOOL_POLICY
@@ -453,9 +455,9 @@ def update_workflow(call: AgentCall, /, workflow: str, **given: Any) -> None:
     The change takes effect at once.
     """
     said = {name: given[name] for name in ("name", "enabled", "agent_name")} | _said(given)
-    for kind in (CronKind, DelayKind):
-        if all(given[name] for name in kind.agent_needs):
-            said["trigger_config"] = kind.of_agent_options(given)
+    for name, kind in (("expression", "cron"), ("run_at", "delay")):
+        if given[name]:
+            said["trigger_config"] = config_of(kind, given)
     made = call.write(lambda triggers: triggers.update(workflow, said), "update workflow")
     call.print_made(made, "Workflow updated successfully!", _workflow_lines(made))
 

@@ -26,7 +26,7 @@ from horae.core.receipt import ReasonCode, Status
 from horae.core.text import instant_text
 from horae.errors import Exit, HoraeError
 from horae.sources.triggers import apply as files
-from horae.sources.triggers.kinds import KINDS, TriggerError, kind_of
+from horae.sources.triggers.kinds import TriggerError, config_of, kind_of
 from horae.sources.triggers.rules import OPTIONS, parse_json
 from horae.sources.triggers.service import TriggerConflictError, TriggerNotFoundError
 from horae.sources.triggers.source import FOLDER, Folder, read_folder, unread_hint
@@ -102,7 +102,7 @@ def definition_options(command: Callable[..., Any], *, is_new: bool) -> Callable
     # fmt: off
     options = [
         option("--agent NAME", f"{agent} (required)." if is_new else f"{agent}."),
-        option("--cron EXPR", "Run by this cron expression, in UTC or --tz."),
+        option("--cron EXPR", "Run by this cron expression, in UTC or --tz.", name="expression"),
         option("--when PHRASE", "Run by a schedule in words ('weekdays at 9'), stored as cron."),
         option("--at T", "Run once, such as 2026-04-01T09:00:00Z; a time in the past runs at once.",
                name="run_at"),
@@ -116,7 +116,7 @@ def definition_options(command: Callable[..., Any], *, is_new: bool) -> Callable
                "`all`: of every other trigger."),
         option("--on EVENT", f"Run on an event of the agent: {_EVENTS}.", name="event"),
         flag("--manual", "Run only on request."),
-        option("--tz ZONE", "The time zone of --cron."),
+        option("--tz ZONE", "The time zone of --cron.", name="timezone"),
         option("--prompt TEXT",
                f"{prompt} Required, unless --prompt-file is given." if is_new else prompt),
         option("--prompt-file FILE", "Read the prompt from a file."),
@@ -214,11 +214,11 @@ def edit(call: TriggerCall, /, name: str, *, other: str | None, **given: Any) ->
     if other is None and all(each in {None, (), False} for each in given.values()):
         raise click.UsageError("name at least one field to change, such as --cron or --prompt.")
     secret = _fill_secret(given)
-    zone = given["tz"]
+    zone = given["timezone"]
 
     async def change(triggers: AnyTriggers) -> TriggerLine:
         await _refuse_of_file(triggers, name, call)
-        said = {"name": other, **definition_of({**given, "tz": None})}
+        said = {"name": other, **definition_of({**given, "timezone": None})}
         if zone is not None:
             config = said.get("trigger_config") or (await triggers.get(name)).trigger_config
             said["trigger_config"] = {**config, "timezone": zone}
@@ -456,34 +456,48 @@ def apply_path(
     return folder, changes
 
 
+# The options that say what starts a trigger, each with the kind that it is then.
+_STARTS: Final = {
+    "expression": "cron",
+    "run_at": "delay",
+    "issues": "github_issues",
+    "pulls": "github_pull_requests",
+    "event": "agent_lifecycle",
+    "after": "dispatch_result",
+    "secret": "webhook",
+    "manual": "manual",
+}
 _NEEDS: Final = (
     ("scheme", ("secret",), "--scheme requires --webhook."),
     ("labels", ("issues", "pulls"), "--label requires --issues or --pulls."),
-    ("tz", ("cron",), "--tz requires --cron."),
+    ("timezone", ("expression",), "--tz requires --cron."),
 )
 
 
 def definition_of(given: Mapping[str, Any]) -> dict[str, Any]:
     if given.get("when") is not None:
-        if given.get("cron") is not None:
+        if given.get("expression") is not None:
             raise click.UsageError("give --cron or --when, not both.")
-        given = {**given, "cron": phrase_cron(given["when"])}
+        given = {**given, "expression": phrase_cron(given["when"])}
     for name, needs, text in _NEEDS:
         if given.get(name) and not any(given.get(each) for each in needs):
             raise click.UsageError(text)
-    configs = [
-        kind.of_option(given[kind.option], given)
-        for kind in KINDS.values()
-        if given.get(kind.option) not in {None, False}
-    ]
-    if len(configs) > 1:
+    starts = [name for name in _STARTS if given.get(name) not in {None, False}]
+    if len(starts) > 1:
         raise click.UsageError("a trigger has one start condition; name only one.")
+    if repository := given.get("issues") or given.get("pulls"):
+        owner, _, repo = repository.partition("/")
+        if not owner or not repo:
+            raise TriggerError(f"{repository[:60]!r} is not a repository; write OWNER/REPO")
+        given = {**given, "owner": owner, "repo": repo, "labels": list(given.get("labels", ()))}
+    source = given.get("after")
+    given = {**given, "source_workflow_id": None if source == "all" else source}
     tools = given.get("tools")
     said = {name: given.get(name) for name in (*OPTIONS, "agent")} | {
         "prompt_template": text_or_file(given.get("prompt"), given.get("prompt_file")),
         "poll_interval_secs": given.get("every"),
         "tool_policy": None if tools is None else parse_json(tools, "--tools"),
-        "trigger_config": next(iter(configs), None),
+        "trigger_config": config_of(_STARTS[starts[0]], given) if starts else None,
     }
     return {name: value for name, value in said.items() if value is not None}
 

@@ -29,7 +29,9 @@ _SOURCES: Final = ("source", "trigger_config", "source_config")
 _INTERVALS: Final = ("poll_interval", "poll_interval_secs")
 _TEXT_LISTS: Final = ("additional_dirs", "command")  # a single text may stand alone
 # The fields that a source of any kind may have.
-SOURCE_KEYS: Final = ("type", *dict.fromkeys(key for kind in KINDS.values() for key in kind.fields))
+SOURCE_KEYS: Final = (
+    *("type", *dict.fromkeys(key for kind in KINDS.values() for key in kind.__struct_fields__)),
+)
 WORKFLOW_KEYS: Final = (
     *("name", "agent", *_SOURCES, *_INTERVALS, "enabled", "tool_policy"),
     *("prompt_template", "prompt_template_file", "timezone", *OPTIONS),

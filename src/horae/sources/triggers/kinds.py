@@ -1,18 +1,18 @@
 """The kinds of triggers: what each needs, how it becomes an entry, and how it is shown.
 
-A kind is one class over the configuration of a trigger; no other module asks which kind one is.
+A kind is one struct, the configuration of a trigger: the ledger stores it, the API serves it, and
+`schemas/` describes it. No other module asks which kind one is.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias
 
-from msgspec.structs import replace
+from msgspec import UNSET, Meta, Struct, UnsetType, structs, to_builtins
 
 from horae.core import entry
 from horae.core.entry import Policy, Rule, key_time
@@ -82,27 +82,24 @@ class TriggerTask:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class TriggerKind:
+# What the schema of a field adds to its type. Values are not judged by it: what is wrong with one
+# is said in words of ours, with the field of the file.
+def _about(description: str = "", **more: Any) -> Meta:
+    return Meta(extra_json_schema={"description": description, **more} if description else more)
+
+
+_Filled: TypeAlias = Annotated[str, _about(pattern=r"\S")]
+_Texts: TypeAlias = list[str] | UnsetType
+_LISTS: Final = ("labels", "events", "actions")
+_NAMED_OR_LONG: Final = r"\$\{|^[\s\S]{8,}"
+
+
+class TriggerKind(Struct, frozen=True, tag_field="type"):
     """A kind of trigger, with what it would be if it only ran on request."""
 
-    config: Mapping[str, Any]
-
-    type: ClassVar[str]
-    fields: ClassVar[Mapping[str, Any]] = {}  # of the configuration, each with its default
     own_variables: ClassVar[tuple[str, ...]] = ()  # of templates, beside those of every kind
-    option: ClassVar[str]  # of `horae trigger add`
-    options: ClassVar[Mapping[str, str]] = {}  # field: option of `horae trigger add`
-    agent_options: ClassVar[Mapping[str, str]] = {}  # field: option of `agent create-workflow`
-    agent_needs: ClassVar[tuple[str, ...]] = ()  # those that it cannot do without
-    labels: ClassVar[Mapping[str, str]] = {}  # label: field that `agent get-workflow` shows
+    lacking: ClassVar[str] = ""  # said of one without a field that it needs
     implied: ClassVar[Mapping[str, str]] = {}  # of definitions that were stored without it
-    # In words, with fields of the configuration, and what stands for a field that is empty.
-    titled: ClassVar[str] = "Manual trigger"
-    ruled: ClassVar[str] = "{type}"
-    waits_for: ClassVar[str] = "a request"
-    unsaid: ClassVar[Mapping[str, str]] = {}
-
     is_exclusive: ClassVar[bool] = False  # whether a request waits for the end of the last one
     is_polled: ClassVar[bool] = False  # whether `gh` lists what starts it
     is_signed: ClassVar[bool] = False  # whether signed messages start it
@@ -114,21 +111,37 @@ class TriggerKind:
         return (*_COMMON, *cls.own_variables)
 
     @classmethod
-    def of_option(cls, value: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-        return {"type": cls.type} | {key: given.get(name) for key, name in cls.options.items()}
+    def required(cls) -> list[str]:
+        return [each.name for each in structs.fields(cls) if each.required]
 
     @classmethod
-    def of_agent_options(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        return {"type": cls.type} | {key: given[name] for key, name in cls.agent_options.items()}
+    def of(cls, config: Mapping[str, Any]) -> Self:
+        """Return the kind that a request or a file writes; what is empty is not there."""
+        read = {name: _read(config.get(name), name) for name in cls.__struct_fields__}
+        given = {name: value for name, value in read.items() if value not in (None, "")}
+        for name in cls.required():
+            if name not in given:
+                raise TriggerError(cls.lacking, field=name)
+        return cls(**given)
 
-    def complete(self) -> dict[str, Any]:
-        """Return the configuration with only what belongs to the kind, and its defaults."""
-        given = {name: value for name, value in self.config.items() if value is not None}
-        return {"type": self.type} | {
-            name: _typed(given.get(name, default), name, type(default))
-            for name, default in self.fields.items()
-            if name in given or default
-        }
+    @property
+    def type(self) -> str:
+        return str(self.__struct_config__.tag)
+
+    @property
+    def secrets(self) -> dict[str, str]:
+        return {}
+
+    def data(self) -> dict[str, Any]:
+        return dict(to_builtins(self))
+
+    def shown(self) -> dict[str, Any]:
+        """Return the configuration without its secrets."""
+        return self.data() | {name: shown(text) for name, text in self.secrets.items()}
+
+    def complete(self) -> Self:
+        """Return the kind with what follows from the values of its secrets."""
+        return self
 
     def check(self) -> None:
         """Raise a TriggerError if the trigger could never fire."""
@@ -138,23 +151,18 @@ class TriggerKind:
         """Return a changed configuration with what it leaves as it was."""
         return config
 
-    def check_change(self, name: str, config: Mapping[str, Any]) -> None:
+    def check_change(self, name: str, kind: TriggerKind) -> None:
         """Raise a TriggerError if the trigger cannot get another configuration."""
 
     def zone(self) -> str:
-        name = str(self.config.get("timezone") or "UTC")
-        try:
-            zone(name)
-        except ScheduleError as error:
-            raise TriggerError(str(error), field="timezone") from None
-        return name
+        return "UTC"
 
     def rule(self, key: str) -> Rule:
         """Return when the trigger fires by itself; *key* is the trigger's."""
         return entry.OnDemandRule()
 
     def rule_text(self, key: str) -> str:
-        return self.ruled.format_map(defaultdict(str, self.config, type=self.type, key=key))
+        return self.type
 
     def policy(self, policy: Policy) -> Policy:
         return policy
@@ -164,7 +172,7 @@ class TriggerKind:
         return ""
 
     def title(self) -> str:
-        return self.titled.format_map(self.facts(""))
+        return "Manual trigger"
 
     def facts(self, trigger: str) -> dict[str, str]:
         """Return the variables and metadata of every run of a trigger with an id."""
@@ -172,35 +180,36 @@ class TriggerKind:
 
     def describe(self, names: Mapping[str, str]) -> str:
         """Return what the trigger waits for; *names* are those of other triggers, by id."""
-        said = {key: names.get(str(value), value) for key, value in self.config.items() if value}
-        return self.waits_for.format_map({**self.unsaid, **said})
+        return "a request"
 
     def lines(self) -> dict[str, str]:
         """Return what `agent get-workflow` shows, by label."""
-        config = self.config
-        return {label: config[name] for label, name in self.labels.items() if config.get(name)}
+        return {}
 
 
-class CronKind(TriggerKind):
+class CronKind(TriggerKind, frozen=True, tag="cron"):
     """Fires by a cron expression, in UTC or a named zone."""
 
-    type = "cron"
-    fields: ClassVar = {"expression": "", "timezone": ""}
+    expression: Annotated[
+        _Filled, _about("Five fields, or six with seconds first.", examples=["0 9 * * MON-FRI"])
+    ]
+    timezone: Annotated[
+        str | UnsetType, _about("The time zone, such as Europe/Berlin; default: UTC.")
+    ] = UNSET
+
     own_variables = ("cron_expression",)
-    option = "cron"
-    options: ClassVar = {"expression": "cron", "timezone": "tz"}
-    agent_options: ClassVar = {"expression": "cron_expression", "timezone": "timezone"}
-    agent_needs = ("cron_expression",)
-    labels: ClassVar = {"Expression": "expression", "Timezone": "timezone"}
-    titled = "Cron trigger: {cron_expression}"
-    ruled = "{expression}"
-    waits_for = "{expression} ({timezone})"
-    unsaid: ClassVar = {"timezone": "UTC"}
+    lacking = "Cron trigger requires a non-empty 'expression'"
+
+    def zone(self) -> str:
+        name = self.timezone or "UTC"
+        try:
+            zone(name)
+        except ScheduleError as error:
+            raise TriggerError(str(error), field="timezone") from None
+        return name
 
     def rule(self, key: str) -> Rule:
-        expression = self.config.get("expression", "")
-        if not expression:
-            raise TriggerError("Cron trigger requires a non-empty 'expression'", field="expression")
+        expression = self.expression
         try:
             cron = Cron(expression, zone=self.zone())
         except ScheduleError as error:
@@ -211,98 +220,101 @@ class CronKind(TriggerKind):
             raise NeverComesError(expression)
         return entry.CronRule((cron,))
 
+    def rule_text(self, key: str) -> str:
+        return self.expression
+
     def policy(self, policy: Policy) -> Policy:
         # The next tick counts from now; what was missed leaves its receipt.
-        return policy if policy.catchup is not None else replace(policy, catchup=entry.CatchUp.NONE)
+        none = structs.replace(policy, catchup=entry.CatchUp.NONE)
+        return none if policy.catchup is None else policy
+
+    def title(self) -> str:
+        return f"Cron trigger: {self.expression}"
 
     def facts(self, trigger: str) -> dict[str, str]:
-        return {"cron_expression": self.config["expression"]}
+        return {"cron_expression": self.expression}
+
+    def describe(self, names: Mapping[str, str]) -> str:
+        return f"{self.expression} ({self.timezone or 'UTC'})"
+
+    def lines(self) -> dict[str, str]:
+        zone_lines = {"Timezone": self.timezone} if self.timezone else {}
+        return {"Expression": self.expression, **zone_lines}
 
 
-class DelayKind(TriggerKind):
+class DelayKind(TriggerKind, frozen=True, tag="delay"):
     """Fires once, and is disabled when that run is over."""
 
-    type = "delay"
-    fields: ClassVar = {"run_at": ""}
+    run_at: Annotated[
+        str,
+        _about("The time of the only run; a time in the past runs at once.", format="date-time"),
+    ]
+
     own_variables = ("run_at",)
-    option = "run_at"
-    options: ClassVar = {"run_at": "run_at"}
-    agent_options = options
-    agent_needs = ("run_at",)
-    labels: ClassVar = {"Run At": "run_at"}
-    titled = "Delay trigger: {run_at}"
-    ruled = "at {run_at} ({key})"
-    waits_for = "{run_at}"
+    lacking = "Delay trigger requires a non-empty 'run_at' datetime"
     is_one_shot = True
 
-    def _run_at(self) -> datetime:
-        text = self.config.get("run_at", "")
-        if not text:
-            reason = "Delay trigger requires a non-empty 'run_at' datetime"
-            raise TriggerError(reason, field="run_at")
+    def _at(self) -> datetime:
         try:
-            run_at = parse_rfc3339(text)
+            run_at = parse_rfc3339(self.run_at)
         except Rfc3339Error as error:
-            what = f"'{text[:60]}' is not an RFC 3339 time ({error.reason})"
+            what = f"'{self.run_at[:60]}' is not an RFC 3339 time ({error.reason})"
             raise TriggerError(what, field="run_at") from None
         if not 1 < run_at.year < 9999:
             raise TriggerError("run_at must be in the years 2 to 9998", field="run_at")
         return run_at
 
     def rule(self, key: str) -> Rule:
-        return entry.OnceRule(self._run_at(), key)
+        return entry.OnceRule(self._at(), key)
+
+    def rule_text(self, key: str) -> str:
+        return f"at {self.run_at} ({key})"
 
     def policy(self, policy: Policy) -> Policy:
         # Whatever its agent does at that time, a delay waits for it.
-        return replace(policy, overlap=entry.Overlap.QUEUE)
+        return structs.replace(policy, overlap=entry.Overlap.QUEUE)
 
     def fired_before(self, fresh_at: datetime) -> str:
-        run_at = self._run_at()
-        is_over = run_at <= fresh_at
-        return f"the scheduled time, {key_time(run_at)}, was before that" if is_over else ""
+        is_over = self._at() <= fresh_at
+        return f"the scheduled time, {key_time(self._at())}, was before that" if is_over else ""
+
+    def title(self) -> str:
+        return f"Delay trigger: {self.facts('')['run_at']}"
 
     def facts(self, trigger: str) -> dict[str, str]:
         try:
-            run_at = key_time(self._run_at())
+            run_at = key_time(self._at())
         except TriggerError:  # stored long ago; its entry says what is wrong
-            run_at = str(self.config.get("run_at", ""))
+            run_at = self.run_at
         return {"run_at": run_at, "workflow_id": trigger}
 
+    def describe(self, names: Mapping[str, str]) -> str:
+        return self.run_at
 
-class GithubKind(TriggerKind):
+    def lines(self) -> dict[str, str]:
+        return {"Run At": self.run_at}
+
+
+class GithubKind(TriggerKind, frozen=True, tag="github_issues"):
     """Fires for each issue that `gh` lists and that was not listed before."""
 
-    type = "github_issues"
-    fields: ClassVar = {"owner": "", "repo": "", "labels": [], "state": "open"}
-    option = "issues"
-    agent_options: ClassVar = {name: name for name in ("owner", "repo", "labels", "state")}
-    agent_needs = ("owner", "repo")
-    waits_for = "{type} of {owner}/{repo}"
+    owner: _Filled
+    repo: _Filled
+    labels: _Texts = UNSET
+    state: Annotated[str, _about(enum=["open", "closed", "all"])] = "open"
+
+    lacking = "GitHub trigger requires non-empty 'owner' and 'repo'"
     is_polled = True
     command: ClassVar = "issue"
     columns: ClassVar = "number,title,body,url,labels,assignees"
 
-    @classmethod
-    def of_option(cls, value: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-        owner, _, repo = value.partition("/")
-        if not owner or not repo:
-            raise TriggerError(f"{value[:60]!r} is not a repository; write OWNER/REPO")
-        labels = list(given.get("labels", ()))
-        return {"type": cls.type, "owner": owner, "repo": repo, "labels": labels}
-
     def check(self) -> None:
-        config = self.config
-        if not config.get("owner") or not config.get("repo"):
-            raise TriggerError(
-                "GitHub trigger requires non-empty 'owner' and 'repo'", field="owner"
-            )
-        for name in ("owner", "repo"):
-            if not is_id(config[name]) or config[name].startswith("-"):
-                reason = f"'{name}' {config[name][:60]!r} is not a valid name"
-                raise TriggerError(reason, field=name)
-        if config["state"] not in {"open", "closed", "all"}:
+        for name, text in (("owner", self.owner), ("repo", self.repo)):
+            if not is_id(text) or text.startswith("-"):
+                raise TriggerError(f"'{name}' {text[:60]!r} is not a valid name", field=name)
+        if self.state not in {"open", "closed", "all"}:
             raise TriggerError("'state' must be open, closed or all", field="state")
-        for label in config.get("labels", ()):
+        for label in self.labels or ():
             if label.startswith("-") or "," in label or not label.isprintable():
                 raise TriggerError(f"{label[:60]!r} is not a label", field="labels")
 
@@ -311,79 +323,71 @@ class GithubKind(TriggerKind):
 
     def poll_command(self) -> list[str]:
         """Return the call of `gh` that lists what starts the trigger, newest first."""
-        config = self.config
-        call = ["gh", self.command, "list", "--repo", f"{config['owner']}/{config['repo']}"]
-        call += ["--state", config["state"], "--limit", "100", "--json", self.columns]
-        return [*call, *(word for label in config.get("labels", ()) for word in ("--label", label))]
+        call = ["gh", self.command, "list", "--repo", f"{self.owner}/{self.repo}"]
+        call += ["--state", self.state, "--limit", "100", "--json", self.columns]
+        return [*call, *(word for label in self.labels or () for word in ("--label", label))]
+
+    def describe(self, names: Mapping[str, str]) -> str:
+        return f"{self.type} of {self.owner}/{self.repo}"
 
     def lines(self) -> dict[str, str]:
-        return {
-            "Repository": f"{self.config['owner']}/{self.config['repo']}",
-            "Labels": ", ".join(self.config.get("labels", ())) or "none",
-            "State": self.config["state"],
-        }
+        labels = ", ".join(self.labels or ()) or "none"
+        return {"Repository": f"{self.owner}/{self.repo}", "Labels": labels, "State": self.state}
 
 
-class GithubPullKind(GithubKind):
+class GithubPullKind(GithubKind, frozen=True, tag="github_pull_requests"):
     """Fires for each pull request that `gh` lists and that was not listed before."""
 
-    type = "github_pull_requests"
     own_variables = ("head_ref", "base_ref", "is_draft")
-    option = "pulls"
     command = "pr"
     columns = f"{GithubKind.columns},headRefName,baseRefName,isDraft"
 
 
-class LifecycleKind(TriggerKind):
+class LifecycleKind(TriggerKind, frozen=True, tag="agent_lifecycle"):
     """Fires on an event of its agent."""
 
-    type = "agent_lifecycle"
-    fields: ClassVar = {"event": ""}
+    event: Annotated[str, _about(enum=[*map(str, LifecycleEvent)])]
+
     own_variables = ("event_type", "agent_id", "timestamp")
-    option = "event"
-    options: ClassVar = {"event": "event"}
-    agent_options = options
-    labels: ClassVar = {"Event": "event"}
-    waits_for = "{event} of its agent"
+    lacking = f"the trigger needs an 'event': {', '.join(LifecycleEvent)}"
 
     def check(self) -> None:
-        event = self.config.get("event", "")
-        if event not in set(LifecycleEvent):
-            reason = f"there is no event '{event}'; the events are {', '.join(LifecycleEvent)}"
+        if self.event not in set(LifecycleEvent):
+            reason = f"there is no event '{self.event}'; the events are {', '.join(LifecycleEvent)}"
             raise TriggerError(reason, field="event")
 
+    def describe(self, names: Mapping[str, str]) -> str:
+        return f"{self.event} of its agent"
 
-class AfterKind(TriggerKind):
+    def lines(self) -> dict[str, str]:
+        return {"Event": self.event}
+
+
+class AfterKind(TriggerKind, frozen=True, tag="dispatch_result"):
     """Fires after another trigger ends, or any other."""
 
-    type = "dispatch_result"
-    fields: ClassVar = {"source_workflow_id": "", "status": ""}
+    source_workflow_id: str | UnsetType = UNSET
+    status: Annotated[str | UnsetType, _about(enum=["completed", "failed", "skipped"])] = UNSET
+
     own_variables = ("source_workflow_id", "dispatch_id", "status", "timestamp")
-    option = "after"
-    agent_options: ClassVar = {"source_workflow_id": "source_workflow_id", "status": "result"}
-    waits_for = "{status} of {source_workflow_id}"
-    unsaid: ClassVar = {"status": "the end", "source_workflow_id": "any trigger"}
     is_follower = True
 
-    @classmethod
-    def of_option(cls, value: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-        return {"type": cls.type, "source_workflow_id": None if value == "all" else value}
-
     def check(self) -> None:
-        status = self.config.get("status")
-        if status is not None and status not in {"completed", "failed", "skipped"}:
-            reason = f"there is no status '{status}'; it is completed, failed or skipped"
+        if self.status and self.status not in {"completed", "failed", "skipped"}:
+            reason = f"there is no status '{self.status}'; it is completed, failed or skipped"
             raise TriggerError(reason, field="status")
 
     def follows(self, source: str, status: str) -> bool:
-        wanted = self.config.get("source_workflow_id", source), self.config.get("status", status)
+        wanted = self.source_workflow_id or source, self.status or status
         return wanted == (source, status)
 
+    def describe(self, names: Mapping[str, str]) -> str:
+        source = self.source_workflow_id or "any trigger"
+        return f"{self.status or 'the end'} of {names.get(source, source)}"
+
     def lines(self) -> dict[str, str]:
-        return {
-            "Source Workflow": self.config.get("source_workflow_id", "any"),
-            "Status Filter": self.config.get("status", "any"),
-        }
+        source = self.source_workflow_id or "any"
+        return {"Source Workflow": source, "Status Filter": self.status or "any"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,69 +399,87 @@ class WebhookDelivery:
     action: str = ""
 
 
-class WebhookKind(TriggerKind):
+class WebhookKind(TriggerKind, frozen=True, kw_only=True, tag="webhook"):
     """Fires for each message that is signed with its secret."""
 
-    type = "webhook"
-    fields: ClassVar = {"scheme": "", "secret": "", "old_secret": "", "events": [], "actions": []}
+    scheme: Annotated[
+        str | UnsetType,
+        _about(
+            "How messages are signed; default: standard if the secret begins with whsec_, else "
+            "github.",
+            enum=[*map(str, Scheme)],
+        ),
+    ] = UNSET
+    secret: Annotated[
+        str,
+        _about(
+            "The secret that signs messages. Write its name, as in ${NAME}; [secrets] of "
+            "horae.toml says where its value is.",
+            pattern=_NAMED_OR_LONG,
+        ),
+    ]
+    old_secret: Annotated[
+        str | UnsetType,
+        _about(
+            "The previous secret, which is also valid until you remove this line.",
+            pattern=_NAMED_OR_LONG,
+        ),
+    ] = UNSET
+    events: _Texts = UNSET
+    actions: _Texts = UNSET
+
     own_variables = (
         *("delivery_id", "timestamp", "github_event", "action", "issue_number", "pr_number"),
     )
-    option = "secret"
-    options: ClassVar = {"secret": "secret", "scheme": "scheme"}
-    agent_options: ClassVar = {"secret": "webhook_secret"}
+    lacking = "Webhook trigger requires a 'secret'; messages are signed with it"
     implied: ClassVar = {"scheme": Scheme.GITHUB.value}  # there was no other once
     is_signed = True
 
-    def complete(self) -> dict[str, Any]:
-        made = TriggerKind.complete(self)
-        made = {name: each for name, each in made.items() if each != ""}
-        return {**made, "scheme": str(scheme_of(made))}
+    @property
+    def secrets(self) -> dict[str, str]:
+        texts = {name: getattr(self, name) for name in WEBHOOK_SECRETS}
+        return {name: text for name, text in texts.items() if text}
+
+    def complete(self) -> Self:
+        return structs.replace(self, scheme=self.scheme or scheme_of(self.secret))
 
     def check(self) -> None:
-        config = self.config
-        if config["scheme"] not in set(Scheme):
-            wrong = f"there is no scheme '{config['scheme'][:60]}'"
+        if self.scheme not in set(Scheme):
+            wrong = f"there is no scheme '{str(self.scheme)[:60]}'"
             raise TriggerError(f"{wrong}; the schemes are {', '.join(Scheme)}", field="scheme")
-        if not config.get("secret"):
-            reason = "Webhook trigger requires a 'secret'; messages are signed with it"
-            raise TriggerError(reason, field="secret")
-        for name in (name for name in WEBHOOK_SECRETS if name in config):
-            if wrong := wrong_secret(Scheme(config["scheme"]), config[name]):
+        for name, text in self.secrets.items():
+            if wrong := wrong_secret(Scheme(self.scheme), text):
                 raise TriggerError(f"'{name}' {wrong}", field=name)
 
     def merged(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         if config.get("type") != self.type:
             return config
-        was = self.config  # a secret that is shown masked and comes back so is kept
-        shown = {name: was.get(name) for name in WEBHOOK_SECRETS if config.get(name) == MASK}
-        return {**config, **shown, "scheme": config.get("scheme") or was["scheme"]}
+        # A secret that is shown masked and comes back so is kept.
+        kept = {name: getattr(self, name) for name in WEBHOOK_SECRETS if config.get(name) == MASK}
+        return {**config, **kept, "scheme": config.get("scheme") or self.scheme}
 
-    def check_change(self, name: str, config: Mapping[str, Any]) -> None:
-        if config["type"] == self.type and config["scheme"] != self.config["scheme"]:
-            used = f"webhook '{name}' uses the scheme {self.config['scheme']}"
+    def check_change(self, name: str, kind: TriggerKind) -> None:
+        if isinstance(kind, WebhookKind) and kind.scheme != self.scheme:
+            used = f"webhook '{name}' uses the scheme {self.scheme}"
             fix = f"to change it, remove the webhook first: horae trigger remove {name}"
             raise TriggerError(f"{used}; {fix}", field="scheme")
 
     def wants(self, delivery: WebhookDelivery) -> bool:
         """Tell whether the trigger listens to a kind of event; one that lists none hears all."""
-        events, actions = self.config.get("events", ()), self.config.get("actions", ())
-        is_heard = not events or delivery.event in events
-        return is_heard and (not actions or delivery.action in actions)
+        is_heard = not self.events or delivery.event in self.events
+        return is_heard and (not self.actions or delivery.action in self.actions)
 
     def describe(self, names: Mapping[str, str]) -> str:
         schemes = {Scheme.STANDARD.value: "Standard Webhooks", Scheme.GITHUB.value: "GitHub"}
-        return f"a signed message ({schemes.get(self.config['scheme'], self.config['scheme'])})"
+        return f"a signed message ({schemes.get(str(self.scheme), self.scheme)})"
 
     def lines(self) -> dict[str, str]:
-        return {"Secret": "configured" if self.config.get("secret") else "none"}
+        return {"Secret": "configured"}
 
 
-class ManualKind(TriggerKind):
+class ManualKind(TriggerKind, frozen=True, tag="manual"):
     """Fires only on request, one run at a time."""
 
-    type = "manual"
-    option = "manual"
     is_exclusive = True
 
 
@@ -465,22 +487,37 @@ _ALL: Final[tuple[type[TriggerKind], ...]] = (
     *(CronKind, DelayKind, GithubKind, GithubPullKind, LifecycleKind, AfterKind, WebhookKind),
     ManualKind,
 )
-KINDS: Final[Mapping[str, type[TriggerKind]]] = {kind.type: kind for kind in _ALL}
+KINDS: Final[Mapping[str, type[TriggerKind]]] = {
+    str(kind.__struct_config__.tag): kind for kind in _ALL
+}
 EVERY_VARIABLE: Final = tuple(dict.fromkeys(name for kind in _ALL for name in kind.variables()))
 
 
 def kind_of(config: object) -> TriggerKind:
-    name = config.get("type") if isinstance(config, dict) else None
-    if not isinstance(config, dict) or not isinstance(name, str):
+    name = config.get("type") if isinstance(config, Mapping) else None
+    if not isinstance(config, Mapping) or not isinstance(name, str):
         raise TriggerError("trigger_config needs a 'type'", field="type")
     if name not in KINDS:
         reason = f"there is no trigger type '{name[:60]}'; the types are {', '.join(KINDS)}"
         raise TriggerError(reason, field="type")
-    return KINDS[name](config)
+    return KINDS[name].of(config)
 
 
-def _typed(value: object, name: str, wanted: type) -> object:
-    if wanted is list:
+def config_of(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration of a kind from options, each of the name of its field."""
+    return {"type": name} | {key: given.get(key) for key in KINDS[name].__struct_fields__}
+
+
+def stored_kind(config: Mapping[str, Any]) -> TriggerKind:
+    kind = KINDS[config["type"]]
+    return kind.of({**kind.implied, **config})
+
+
+def _read(value: object, name: str) -> object:
+    """Return a field of a configuration, a single text as a list where one is needed."""
+    if value is None or value is UNSET:
+        return None
+    if name in _LISTS:
         parts = [value] if isinstance(value, str) else value
         if isinstance(parts, list) and all(isinstance(each, str) for each in parts):
             return [each.strip() for each in parts if each.strip()]
@@ -490,21 +527,9 @@ def _typed(value: object, name: str, wanted: type) -> object:
     return value if name in WEBHOOK_SECRETS else value.strip()
 
 
-# Secrets of a configuration
-
-
-def masked(config: Mapping[str, Any]) -> dict[str, Any]:
-    secrets = {name: shown(config[name]) for name in WEBHOOK_SECRETS if name in config}
-    return {**config, **secrets}
-
-
 def shown(text: str) -> str:
     """Return what may be shown of a secret: the name that it goes by, if it has one."""
     return text if is_reference(text) else MASK
-
-
-def secrets_of(config: Mapping[str, Any]) -> frozenset[str]:
-    return frozenset(config[name] for name in WEBHOOK_SECRETS if name in config)
 
 
 # Messages and issues

@@ -19,13 +19,13 @@ from horae.core.tool_policy import OPEN, ToolPolicy, ToolPolicyError, parse_poli
 from horae.errors import HoraeError
 from horae.org.plan import is_id
 from horae.sources.triggers import kinds
-from horae.sources.triggers.kinds import KINDS, TriggerError, TriggerKind, TriggerTask
+from horae.sources.triggers.kinds import TriggerError, TriggerKind, TriggerTask
 from horae.sources.triggers.views import DispatchStatus
 from horae.timing.duration import DurationError, parse_duration
 
 T = TypeVar("T", bool, int)
 
-_STORED: Final = ("agent", "config", "template", "poll_interval", "options", "file")
+_STORED: Final = ("agent", "template", "poll_interval", "options", "file")
 POLL: Final = 60  # seconds between two polls, unless a trigger says otherwise
 _MOST_FACTS: Final = 100
 # The policy of a trigger, in the words of its file; each is a property of a headline.
@@ -79,7 +79,7 @@ class TriggerDefinition:
 
     name: str
     agent: str
-    config: Mapping[str, Any]  # its type, and the fields of that type
+    kind: TriggerKind
     template: str
     poll_interval: int = POLL
     is_enabled: bool = True
@@ -90,25 +90,25 @@ class TriggerDefinition:
     is_wanted: bool | None = None
 
     @property
-    def kind(self) -> TriggerKind:
-        return KINDS[self.config["type"]](self.config)
-
-    @property
     def enforced(self) -> ToolPolicy | None:
         return PromptOrder(self.template, tools=self.tools).enforced
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        return frozenset(self.kind.secrets.values())
 
     def data(self) -> dict[str, object]:
         """Return the definition as the store keeps it; name and state have columns of their own."""
         kept = {name: getattr(self, name) for name in _STORED}
-        return {**kept, "tools": self.tools.data(), "wanted": self.is_wanted}
+        kept |= {"tools": self.tools.data(), "wanted": self.is_wanted}
+        return {"config": self.kind.data(), **kept}
 
     @classmethod
     def of(cls, name: str, data: Mapping[str, Any], *, is_enabled: bool) -> TriggerDefinition:
         kept = {key: data[key] for key in _STORED}
-        kept["config"] = {**KINDS[data["config"]["type"]].implied, **data["config"]}
-        tools = parse_policy(data["tools"])
-        state = {"is_enabled": is_enabled, "is_wanted": data["wanted"]}
-        return cls(name=name, tools=tools, **state, **kept)
+        kept |= {"is_enabled": is_enabled, "is_wanted": data["wanted"]}
+        kind, tools = kinds.stored_kind(data["config"]), parse_policy(data["tools"])
+        return cls(name=name, kind=kind, tools=tools, **kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +131,13 @@ class Trigger:
 
 
 def changed_definition(
-    was: TriggerDefinition, data: Mapping[str, Any], *, agent: str, file: str | None
+    was: TriggerDefinition, data: Mapping[str, Any], *, agent: str
 ) -> TriggerDefinition:
     """Return a definition as a request changes it; a field that is null stays as it is."""
     given = {name: value for name, value in data.items() if value is not None}
-    config = given.get("trigger_config", given.get("source_config", was.config))
+    config = given.get("trigger_config", given.get("source_config"))
+    if isinstance(config, dict):
+        config = was.kind.merged(config)
     name, template = given.get("name", was.name), given.get("prompt_template", was.template)
     if not isinstance(name, str) or not isinstance(template, str):
         raise TriggerError("name and prompt_template must be strings")
@@ -147,23 +149,25 @@ def changed_definition(
     return TriggerDefinition(
         name,
         agent,
-        was.kind.merged(config) if was.config and isinstance(config, dict) else config,
+        was.kind if config is None else kinds.kind_of(config),
         template,
         typed(given.get("poll_interval_secs"), "poll_interval_secs", was.poll_interval),
         typed(given.get("enabled"), "enabled", was.is_enabled),
         parse_tools(given["tool_policy"]) if "tool_policy" in given else was.tools,
         {key: value for key, value in options.items() if value},  # an empty one is taken back
-        was.file if file is None else file,
+        was.file,
         data.get("wanted", was.is_wanted),
     )
 
 
-NO_DEFINITION: Final = TriggerDefinition("", "", {}, "")
+def new_definition(data: Mapping[str, Any], *, agent: str, file: str = "") -> TriggerDefinition:
+    none = TriggerDefinition("", "", kinds.ManualKind(), "", file=file)
+    return changed_definition(none, data, agent=agent)
 
 
 def checked(definition: TriggerDefinition) -> TriggerDefinition:
     """Return a definition that can be stored, with a complete configuration."""
-    made = replace(definition, config=kinds.kind_of(definition.config).complete())
+    made = replace(definition, kind=definition.kind.complete())
     wrong = problems(made.template, made.kind.variables())
     if wrong:
         reason = f"the prompt template is not valid: {'; '.join(wrong)}"

@@ -15,18 +15,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
-from msgspec import UNSET
-from msgspec.structs import asdict
+from msgspec import UNSET, structs
 
 from horae.core.actor import actor_words, by_words, current_actor
 from horae.core.entry import PROPERTIES, Entry, Overlap, key_time
 from horae.core.ports import Clock, Ledger, Run, SecretError, UnaskedSecretError, receipts_of
 from horae.core.prompt import AgentUnavailableError, PromptOrder, read_order
 from horae.core.receipt import HELD_BACK, OPEN, Filed, Reason, ReasonCode, Receipt, Status
-from horae.core.secret import WEBHOOK, WEBHOOK_SECRETS, is_kept, is_reference, looks_secret
+from horae.core.secret import WEBHOOK, is_kept, is_reference, looks_secret
 from horae.errors import Exit, HoraeError
 from horae.sources.triggers import kinds, rules, views
-from horae.sources.triggers.kinds import LifecycleEvent, TriggerError, TriggerTask, secrets_of
+from horae.sources.triggers.kinds import LifecycleEvent, TriggerError, TriggerTask
 from horae.sources.triggers.store import NAME, AgentCard, TriggerStore, agent_id, dispatch_id
 from horae.sources.triggers.webhook import Scheme, verify
 
@@ -71,6 +70,11 @@ class TriggerConflictError(HoraeError, code="trigger_conflict", exit_code=Exit.C
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
+
+
+class TriggerOutdatedError(TriggerConflictError):
+    def __init__(self, word: str) -> None:
+        super().__init__(f"workflow '{word}' is being changed by another request")
 
 
 class ApproverError(HoraeError, code="approver", exit_code=Exit.UNAUTHORISED):
@@ -135,20 +139,20 @@ class Triggers:
         return views.Page(items=tuple(map(trigger_line, found)), total=total, **size)
 
     async def find(self, word: str) -> Trigger:
-        trigger = await self.store.get(word) or await self.store.named(word)
-        if trigger is None:
-            raise TriggerNotFoundError("workflow", word[:100])
-        return trigger
-
-    async def get(self, word: str) -> views.TriggerLine:
         """Return the trigger with an id or a name; if these are two triggers, that is an error."""
         by_id, by_name = await self.store.get(word), await self.store.named(word)
-        if by_id is not None and by_name is not None and by_id.id != by_name.id:
-            first, second = (f"{x.id} (called '{x.definition.name}')" for x in (by_id, by_name))
+        found = by_id or by_name
+        if found is None:
+            raise TriggerNotFoundError("workflow", word[:100])
+        if by_name is not None and by_name.id != found.id:
+            first, second = (f"{x.id} (called '{x.definition.name}')" for x in (found, by_name))
             raise TriggerConflictError(
                 f"'{word}' matches two workflows, {first} and {second}; "
-                f"use '{by_id.definition.name}' or '{by_name.id}'"
+                f"use '{found.definition.name}' or '{by_name.id}'"
             )
+        return found
+
+    async def get(self, word: str) -> views.TriggerLine:
         return trigger_line(await self.find(word))
 
     async def history(self, word: str, **part: int | None) -> views.DispatchPage:
@@ -157,64 +161,73 @@ class Triggers:
         items = [await self._dispatch(trigger, *each) for each in found]
         return views.Page(items=tuple(items), total=total, **size)
 
-    async def create(self, data: Mapping[str, Any], *, file: str = "") -> views.TriggerLine:
-        definition = await self._sealed(await self.judged(data, file=file))
-        made = self.ids()
-        if not await self.store.insert(made, definition, now=self.clock.now()):
-            await self._drop(secrets_of(definition.config))
-            raise TriggerConflictError(f"a workflow named '{definition.name}' already exists")
-        self.poke()
-        return await self._with_notes(made, definition)
+    async def create(self, data: Mapping[str, Any]) -> views.TriggerLine:
+        return await self.put(await self.judged(data))
 
-    async def update(
-        self, word: str, data: Mapping[str, Any], *, file: str | None = None
-    ) -> views.TriggerLine:
+    async def update(self, word: str, data: Mapping[str, Any]) -> views.TriggerLine:
         """Change a workflow, at once; fields that are null stay as they are."""
         for _ in range(_TRIES):
             was = await self.find(word)
             is_named = any(data.get(name) is not None for name in AGENT_WORDS)
             agent = await self.agent_named(data) if is_named else was.definition.agent
-            definition = rules.changed_definition(was.definition, data, agent=agent, file=file)
+            definition = rules.changed_definition(was.definition, data, agent=agent)
             if definition != was.definition:
                 definition = await self._judge(definition, name=was.definition.name)
-                was.definition.kind.check_change(was.definition.name, definition.config)
+                was.definition.kind.check_change(was.definition.name, definition.kind)
             if definition == was.definition:
                 return trigger_line(was)
-            old, definition = secrets_of(was.definition.config), await self._sealed(definition)
-            changed = await self.store.change(was, definition, now=self.clock.now())
-            new = secrets_of(definition.config)
-            if changed is not None:
-                await self._drop(old, but=new)
-                await self._refit(changed)
-                self.poke()
-                return await self._with_notes(changed.id, definition)
-            await self._drop(new, but=old)
+            with suppress(TriggerOutdatedError):  # another request was faster
+                return await self.put(definition, was)
+        raise TriggerOutdatedError(word)
+
+    async def put(
+        self, definition: TriggerDefinition, was: Trigger | None = None
+    ) -> views.TriggerLine:
+        """Store a judged definition, as a new workflow or as a change of one that *was*."""
+        config = definition.kind.secrets
+        kept = await self._keep(config, prefix=f"{WEBHOOK}{definition.name}")
+        definition = replace(definition, kind=structs.replace(definition.kind, **kept))
+        old = was.definition.secrets if was else frozenset[str]()
+        now = self.clock.now()
+        if was is None:
+            made = await self.store.insert(self.ids(), definition, now=now)
+        else:
+            made = await self.store.change(was, definition, now=now)
+        if made is None:
+            await self._drop(definition.secrets, but=old)
             taken = await self.store.named(definition.name)
-            if taken is not None and taken.id != was.id:
-                name = definition.name
-                raise TriggerConflictError(f"a workflow named '{name}' already exists")
-        raise TriggerConflictError(f"workflow '{word}' is being changed by another request")
+            if was is None or (taken is not None and taken.id != was.id):
+                reason = f"a workflow named '{definition.name}' already exists"
+                raise TriggerConflictError(reason)
+            raise TriggerOutdatedError(was.definition.name)
+        await self._drop(old, but=definition.secrets)
+        if was is not None:
+            await self._refit(made)
+        self.poke()
+        asked = definition.agent, definition.enforced
+        why = await self.why_agent(*asked) if definition.is_enabled else None
+        notes = () if why is None else (f"{why}; until then its runs are held",)
+        return trigger_line(made, notes)
 
     async def rotate(self, word: str, secret: str | None) -> views.TriggerLine:
         """Give a webhook a second secret; None ends the older one."""
         trigger = await self.find(word)
-        name = trigger.definition.name
-        if not trigger.definition.kind.is_signed:
+        name, kind = trigger.definition.name, trigger.definition.kind
+        if not isinstance(kind, kinds.WebhookKind):
             raise TriggerError(f"'{name}' is not a webhook")
-        config = dict(trigger.definition.config)
-        was = config.pop("old_secret", None)
-        if secret is not None and was is not None:
+        if secret is not None and kind.old_secret:
             end = f"`horae trigger rotate {name} --end` ends the older one"
             raise TriggerConflictError(f"'{name}' already has two secrets; {end}")
+        config = kind.data() | {"old_secret": None}
         if secret is not None:
-            config |= {"secret": secret, "old_secret": config["secret"]}
+            config |= {"secret": secret, "old_secret": kind.secret}
         return await self.update(trigger.id, {"trigger_config": config})
 
     async def delete(self, word: str) -> views.TriggerLine:
         trigger = await self.find(word)
         if not await self.store.remove(trigger.id, now=self.clock.now()):
             raise TriggerNotFoundError("workflow", word[:100])
-        await self._drop(secrets_of(trigger.definition.config))
+        await self._drop(trigger.definition.secrets)
         self.poke()
         return trigger_line(trigger)
 
@@ -240,22 +253,22 @@ class Triggers:
         if not isinstance(data.get("trigger_config", data.get("source_config")), dict):
             raise TriggerError("missing field `trigger_config`", field="type")
         agent = await self.agent_named(data) if agent is None else agent
-        made = rules.changed_definition(rules.NO_DEFINITION, data, agent=agent, file=file)
-        return await self._judge(made)
+        return await self._judge(rules.new_definition(data, agent=agent, file=file))
 
     async def _judge(
         self, definition: TriggerDefinition, *, name: str | None = None
     ) -> TriggerDefinition:
         """Return a definition that can be stored; *name* is the one that it is stored under."""
-        was = await self.store.named(name or definition.name)
-        made = await self._checked(definition, None if was is None else was.definition)
+        known = await self.store.named(name or definition.name)
+        was = None if known is None else known.definition
+        made = await self._checked(definition, was)
         if made.kind.is_polled and made.is_enabled and not self.has_gh():
             raise TriggerError(
                 "GitHub triggers need the program gh, which is not installed; "
                 "install it from https://cli.github.com and run `gh auth login`",
                 field="type",
             )
-        if (source := made.config.get("source_workflow_id")) is not None:
+        if isinstance(made.kind, kinds.AfterKind) and (source := made.kind.source_workflow_id):
             followed = await self.store.get(source)
             reason = f"source_workflow_id '{source[:100]}': there is no such workflow"
             if followed is not None:
@@ -265,56 +278,37 @@ class Triggers:
                 )
             if followed is None or followed.definition.kind.is_follower:
                 raise TriggerError(reason, field="source_workflow_id")
-        new = secrets_of(made.config) - (secrets_of(was.definition.config) if was else frozenset())
-        values = await self._values(new)
+        new = made.secrets - (was.secrets if was else frozenset())
+        values = await self._read_all(new)
         for each in await self.store.webhooks() if new else ():
-            if each.definition.name == (name or made.name):
-                continue
-            if not values.isdisjoint(await self._values(secrets_of(each.definition.config))):
-                raise kinds.SharedSecretError(each.definition.name)
+            other = each.definition
+            is_own = other.name == (name or made.name)
+            if not is_own and values & await self._read_all(other.secrets):
+                raise kinds.SharedSecretError(other.name)
         return made
 
     async def _checked(
         self, definition: TriggerDefinition, was: TriggerDefinition | None
     ) -> TriggerDefinition:
         """Return a checked definition, judged by the values of its secrets, which stay named."""
-        config = definition.config
-        texts = {
-            name: config[name] for name in WEBHOOK_SECRETS if isinstance(config.get(name), str)
-        }
-        if not texts:
+        kind, old = definition.kind, was.secrets if was else frozenset[str]()
+        if not isinstance(kind, kinds.WebhookKind):
             return rules.checked(definition)
-        texts = await self._kept(texts, secrets_of(was.config) if was else ())
-        values = {}
+        texts = await self._kept(kind.secrets, old)
+        values: dict[str, Any] = {}
         for name, text in texts.items():
             try:
                 values[name] = await self._value(text)
             except UnaskedSecretError:
                 values[name] = text
-                if was is not None and was.kind.is_signed:
-                    values.setdefault("scheme", config.get("scheme") or was.config["scheme"])
+                if was is not None and isinstance(was.kind, kinds.WebhookKind):
+                    values["scheme"] = kind.scheme or was.kind.scheme
             except SecretError as error:
-                if was is None or text not in secrets_of(was.config):
+                if text not in old:
                     raise TriggerError(str(error), field=name) from None
                 values[name] = text
-        made = rules.checked(replace(definition, config={**config, **values}))
-        named = {name: text for name, text in texts.items() if name in made.config}
-        return replace(made, config={**made.config, **named})
-
-    async def _sealed(self, definition: TriggerDefinition) -> TriggerDefinition:
-        """Return a definition as the ledger may hold it: its secrets are kept elsewhere."""
-        config = definition.config
-        texts = {name: config[name] for name in WEBHOOK_SECRETS if name in config}
-        kept = await self._keep(texts, prefix=f"{WEBHOOK}{definition.name}")
-        return replace(definition, config={**config, **kept}) if kept else definition
-
-    async def _with_notes(self, trigger: str, definition: TriggerDefinition) -> views.TriggerLine:
-        """Return a workflow that was just stored, with the reason why its agent cannot run."""
-        kept = await self.find(trigger)
-        is_on, asked = definition.is_enabled, (definition.agent, definition.enforced)
-        why = await self.why_agent(*asked) if is_on else None
-        notes = () if why is None else (f"{why}; until then its runs are held",)
-        return trigger_line(kept, notes)
+        made = rules.checked(replace(definition, kind=structs.replace(kind, **values)))
+        return replace(made, kind=structs.replace(made.kind, **texts))
 
     # Agents
 
@@ -358,24 +352,15 @@ class Triggers:
             raise TriggerError(reason, field="agent")
         return card.name
 
-    def judged_card(self, data: Mapping[str, Any], *, file: str) -> AgentCard:
+    def judged_card(self, data: Mapping[str, Any], *, file: str = "") -> AgentCard:
         config, now = rules.checked_agent(data), self.clock.now()
         is_enabled = rules.typed(data.get("enabled"), "enabled", default=True)
         return AgentCard(data["name"], config, is_enabled, now, now, file)
 
-    async def create_agent(self, data: Mapping[str, Any], *, file: str = "") -> views.TriggerAgent:
-        card = await self.with_kept_env(self.judged_card(data, file=file))
-        card = card.with_env(await self._keep(card.env))
-        is_taken = card.name in self.others()
-        if is_taken or not await self.store.edit_agent(card, "added", now=card.created_at):
-            await self._drop(card.env.values())
-            raise TriggerConflictError(f"an agent named '{card.name}' already exists")
-        await self._announce(card, LifecycleEvent.SESSION_START)
-        return agent_line(card, self._notes(card))
+    async def create_agent(self, data: Mapping[str, Any]) -> views.TriggerAgent:
+        return await self.put_agent(await self.with_kept_env(self.judged_card(data)))
 
-    async def update_agent(
-        self, word: str, data: Mapping[str, Any], *, file: str | None = None
-    ) -> views.TriggerAgent:
+    async def update_agent(self, word: str, data: Mapping[str, Any]) -> views.TriggerAgent:
         """Change an agent; fields that are null stay as they are."""
         was = await self.card(word)
         given = {name: value for name, value in data.items() if value is not None}
@@ -387,17 +372,29 @@ class Triggers:
         if given.get("name", was.name) != was.name:
             raise TriggerError("an agent cannot be renamed; create another one")
         said = {**was.config, "enabled": was.is_enabled, **given, "name": was.name}
-        card = self.judged_card(said, file=was.file if file is None else file)
-        card = await self.with_kept_env(replace(card, created_at=was.created_at), was)
-        if replace(card, updated_at=was.updated_at) == was:
+        card = await self.with_kept_env(self.judged_card(said, file=was.file), was)
+        if (card.config, card.is_enabled) == (was.config, was.is_enabled):
             return agent_line(was)
+        return await self.put_agent(card, was)
+
+    async def put_agent(self, card: AgentCard, was: AgentCard | None = None) -> views.TriggerAgent:
+        """Store a judged agent, as a new one or as a change of one that *was*."""
         card = card.with_env(await self._keep(card.env))
-        await self.store.edit_agent(card, "changed", now=card.updated_at)
-        await self._drop(was.env.values(), but=card.env.values())
-        if card.is_enabled != was.is_enabled:
+        if was is None:
+            is_taken = card.name in self.others()
+            if is_taken or not await self.store.edit_agent(card, "added", now=card.created_at):
+                await self._drop(card.env.values())
+                raise TriggerConflictError(f"an agent named '{card.name}' already exists")
+        else:
+            card = replace(card, created_at=was.created_at)
+            await self.store.edit_agent(card, "changed", now=card.updated_at)
+            await self._drop(was.env.values(), but=card.env.values())
+        if was is None or card.is_enabled != was.is_enabled:
+            is_started = was is None or card.is_enabled
             started, ended = LifecycleEvent.SESSION_START, LifecycleEvent.SESSION_END
-            await self._announce(card, started if card.is_enabled else ended)
-        await self._release(card.name)
+            await self._announce(card, started if is_started else ended)
+        if was is not None:
+            await self._release(card.name)
         return agent_line(card, self._notes(card))
 
     async def delete_agent(self, word: str) -> views.TriggerAgent:
@@ -423,15 +420,15 @@ class Triggers:
         card = await self.card(word)
         if not isinstance(content, str) or not content.strip():
             raise TriggerError("a message must be a non-empty string", field="content")
-        name, config = message_name(card.name), {"type": kinds.ManualKind.type}
+        name, kind = message_name(card.name), kinds.ManualKind()
         was = await self.store.named(name)
         if was is None:
-            said = {"name": name, "agent": card.name, "trigger_config": config}
+            said = {"name": name, "agent": card.name, "trigger_config": kind.data()}
             await self.create({**said, "prompt_template": "{{body}}"})
-        elif (was.definition.agent, was.definition.config) != (card.name, config):
+        elif (was.definition.agent, was.definition.kind) != (card.name, kind):
             raise TriggerConflictError(f"workflow '{name}' is not a message workflow; rename it")
         sent = await self.trigger_now(name, {"title": "Message", "body": content})
-        facts: dict[str, Any] = {**asdict(sent), "status": "sent"}
+        facts: dict[str, Any] = {**structs.asdict(sent), "status": "sent"}
         return views.SentMessage(**facts, dispatch_status=sent.status)
 
     async def usage(self, word: str) -> views.AgentUsage:
@@ -542,11 +539,12 @@ class Triggers:
         given = [(name.lower(), value) for name, value in headers]
         now = self.clock.now()
         trigger = await self.store.get(word) or await self.store.named(word)
-        if trigger is not None and not trigger.definition.kind.is_signed:
-            trigger = None
-        config = {} if trigger is None else await self._with_values(trigger)
+        kind = None if trigger is None else trigger.definition.kind
+        config: dict[str, str] = {}
+        if trigger is not None and isinstance(kind, kinds.WebhookKind):
+            config = await self._with_values(trigger.definition.name, kind)
         check = verify(config, given, body, now=now)
-        if trigger is None or not check.key:
+        if trigger is None or not isinstance(kind, kinds.WebhookKind) or not check.key:
             self._log_refusal(word, check.refusal, now)
             raise UnsignedError
         if not trigger.definition.is_enabled:
@@ -556,7 +554,7 @@ class Triggers:
             said = {name: value[:200] for name, value in given}
             event, delivery = (said.get(f"x-github-{name}", "") for name in ("event", "delivery"))
         message = kinds.read_delivery(body, event=event, delivery=delivery, now=now)
-        if not kinds.WebhookKind(config).wants(message):
+        if not kind.wants(message):
             return None
         reason = Reason(ReasonCode.MESSAGE, "message received")
         return (await self._ask(trigger, check.key, message.task, reason)).number
@@ -572,7 +570,7 @@ class Triggers:
         """Start the workflows that wait for the end of another; a second call changes nothing."""
         if receipt.receipt.key.startswith("after:"):  # so that there are no cycles
             return
-        waiting = await self.store.of_kind(kinds.AfterKind.type)
+        waiting = await self.store.of_kind("dispatch_result")
         listed = await self.ledger.entry(receipt.entry) if waiting else None
         if listed is None:
             return
@@ -587,8 +585,9 @@ class Triggers:
         task = TriggerTask(f"Dispatch completed: {facts['dispatch_id']} ({status})", metadata=facts)
         reason = Reason(ReasonCode.AFTER_ENTRY, f"after {listed.mark.title} ({status})")
         for trigger in waiting:
-            kind = kinds.AfterKind(trigger.definition.config)
-            if trigger.id != ended and kind.follows(ended, status):
+            kind = trigger.definition.kind
+            is_asked = isinstance(kind, kinds.AfterKind) and kind.follows(ended, status)
+            if is_asked and trigger.id != ended:
                 with suppress(TriggerConflictError):  # it is paused
                     await self._ask(trigger, f"after:{receipt.number}", task, reason)
 
@@ -597,9 +596,9 @@ class Triggers:
         facts = {"event_type": event.value, "agent_id": card.id, "timestamp": at}
         task = TriggerTask(f"Agent lifecycle: {event}", metadata=facts)
         reason = Reason(ReasonCode.AGENT_EVENT, f"agent '{card.name}': {event}")
-        for trigger in await self.store.of_kind(kinds.LifecycleKind.type):
+        for trigger in await self.store.of_kind("agent_lifecycle"):
             definition = trigger.definition
-            if definition.agent == card.name and definition.config["event"] == event:
+            if (definition.agent, definition.kind) == (card.name, kinds.LifecycleKind(event)):
                 with suppress(TriggerConflictError):  # it is paused
                     await self._ask(trigger, f"event:{event}:{card.id}:{at}", task, reason)
 
@@ -779,16 +778,14 @@ class Triggers:
     async def read_webhooks(self) -> None:
         """Read the secrets of all webhooks, so that one that cannot be read is known."""
         for each in await self.store.webhooks():
-            await self._values(secrets_of(each.definition.config))
+            await self._read_all(each.definition.secrets)
 
     async def given_secrets(self) -> list[str]:
         """Return what to do about secrets whose values a shared ledger holds."""
         found = [
             f"webhook {each.definition.name}"
             for each in await self.store.webhooks()
-            if not all(
-                is_reference(text) or is_kept(text) for text in secrets_of(each.definition.config)
-            )
+            if not all(is_reference(text) or is_kept(text) for text in each.definition.secrets)
         ]
         found += [
             f"agent {card.name}"
@@ -798,16 +795,15 @@ class Triggers:
         fix = "use ${NAME} instead, and configure its source in [secrets] of horae.toml"
         return [f"{each}: its secret is stored in the ledger; {fix}" for each in found]
 
-    async def _with_values(self, trigger: Trigger) -> dict[str, Any]:
-        """Return a webhook with the values of its secrets; empty if none can be read."""
-        config = dict(trigger.definition.config)
-        texts = {name: config.pop(name) for name in WEBHOOK_SECRETS if name in config}
-        for name, text in texts.items():
+    async def _with_values(self, name: str, kind: kinds.WebhookKind) -> dict[str, str]:
+        """Return the scheme of a webhook and its secrets' values; empty if none can be read."""
+        config = {}
+        for field, text in kind.secrets.items():
             try:
-                config[name] = await self._value(text)
+                config[field] = await self._value(text)
             except SecretError as error:
-                self._log_refusal(trigger.definition.name, str(error), self.clock.now())
-        return config if any(name in config for name in WEBHOOK_SECRETS) else {}
+                self._log_refusal(name, str(error), self.clock.now())
+        return {"scheme": str(kind.scheme), **config} if config else {}
 
     def _log_refusal(self, word: str, reason: str, now: datetime) -> None:
         """Log why a message was rejected, at most once a minute: anybody can send one."""
@@ -819,28 +815,26 @@ class Triggers:
         """Return a text with the values of the secrets that it names; raises SecretError."""
         return text if self.secrets is None else await self.secrets.filled(text)
 
-    async def _values(self, texts: Iterable[str]) -> frozenset[str]:
-        found = set()
-        for text in texts:
-            try:
-                found.add(await self._value(text))
-            except SecretError:  # told where the secret is needed
-                found.add(text)
-        return frozenset(found)
+    async def _read(self, text: str) -> str:
+        try:
+            return await self._value(text)
+        except SecretError:  # told where the secret is needed
+            return text
+
+    async def _read_all(self, texts: Iterable[str]) -> set[str]:
+        return {await self._read(text) for text in texts}
 
     async def _kept(self, texts: Mapping[str, str], was: Iterable[str]) -> dict[str, str]:
         """Return texts in which a value that is kept already is its reference."""
-        known = {text: await self._values([text]) for text in was if is_kept(text)}
+        known = {await self._read(text): text for text in was if is_kept(text)}
         # A request cannot name a file of ours, but for one that was there.
-        if any(is_kept(text) and text not in known for text in texts.values()):
+        if any(is_kept(text) and text not in known.values() for text in texts.values()):
             raise TriggerError("the name of a secret cannot contain a slash; write ${NAME}")
-        same = {value: text for text, values in known.items() for value in values}
-        kept = dict(texts)
-        for name, text in texts.items():
-            # A text such as https://${TOKEN}@host is kept as written and compared as filled in.
-            [value] = await self._values([text]) if not is_reference(text) else [text]
-            kept[name] = same.get(value, text)
-        return kept
+        # A text such as https://${TOKEN}@host is kept as written and compared as filled in.
+        return {
+            name: known.get(text if is_reference(text) else await self._read(text), text)
+            for name, text in texts.items()
+        }
 
     async def _keep(self, texts: Mapping[str, str], *, prefix: str = "") -> dict[str, str]:
         """Return texts as the ledger may hold them: a value is kept elsewhere."""
@@ -881,7 +875,7 @@ def trigger_line(trigger: Trigger, notes: tuple[str, ...] | Maybe = UNSET) -> vi
         name=definition.name,
         agent_id=agent_id(definition.agent),
         agent=definition.agent,
-        trigger_config=kinds.masked(definition.config),
+        trigger_config=definition.kind.shown(),
         prompt_template=definition.template,
         poll_interval_secs=definition.poll_interval,
         enabled=definition.is_enabled,

@@ -224,19 +224,17 @@ async def sync(
         return Synced([], [error.reason], is_whole=False)
     wrong, broken = list(folder.errors), dict(folder.broken)
     changes: list[apply.PlannedChange] = []
-    doubles = _doubles(folder.definitions)
+    doubles = apply.doubles(sorted(folder.definitions, key=lambda each: each.what))
     wrong += apply.error_lines(doubles.values())
     broken |= {file: _why([each]) for file, each in doubles.items()}
     definitions = [*folder.agents, *folder.workflows]
     for definition in (each for each in definitions if each.file not in doubles):
         try:
-            planned, odd = await apply.judge_files(triggers, [definition])
+            planned, odd = await apply.judge_files(triggers, [definition], fresh_at=fresh_at)
             if odd:
                 wrong += apply.error_lines(odd)
                 broken[odd[0].file] = _why(odd)
                 planned = [each for each in planned if each.verb == "disable"]
-            if fresh_at is not None:
-                planned = apply.disabled_if_fired(planned, fresh_at=fresh_at)
             if not dry_run:
                 await apply.apply_changes(triggers, planned)
         except LedgerError:
@@ -273,17 +271,6 @@ def has_files(root: str) -> bool:
     except PlanFileError:  # they are there, and cannot be read
         return True
     return bool(found.files or found.problems)
-
-
-def _doubles(files: list[DefinitionFile]) -> dict[str, Diagnostic]:
-    """Return the files of one name: it is not clear which of them is meant."""
-    wrong = {}
-    for each in sorted(files, key=lambda each: each.what):
-        same = [other.file for other in files if (other.what, other.name) == (each.what, each.name)]
-        if others := [file for file in same if file != each.file]:
-            message = f"the {each.what} '{each.name}' is also in {', '.join(others)}"
-            wrong[each.file] = each.wrong("name", message)._replace(column=1)
-    return wrong
 
 
 class _Files(NamedTuple):

@@ -19,7 +19,6 @@ from horae.core.identity import Mark, digest_of
 from horae.core.ports import compact, moment, plain
 from horae.core.receipt import Filed, Reason, ReasonCode, Receipt, Status
 from horae.core.source import Scan, Scanned
-from horae.sources.triggers.kinds import WebhookKind
 from horae.sources.triggers.rules import Trigger, TriggerDefinition, scanned
 
 if TYPE_CHECKING:
@@ -94,12 +93,12 @@ class TriggerStore:
         # Asked for after every receipt that ends, and nearly always the same.
         if kind not in self._kinds:
             found = await self._with_text("type", kind)
-            found = [each for each in found if each.definition.config["type"] == kind]
+            found = [each for each in found if each.definition.kind.type == kind]
             self._kinds[kind] = [each for each in found if each.definition.is_enabled]
         return self._kinds[kind]
 
     async def webhooks(self) -> list[Trigger]:
-        found = await self._with_text("type", WebhookKind.type)
+        found = await self._with_text("type", "webhook")
         return [each for each in found if each.definition.kind.is_signed]
 
     async def _with_text(self, name: str, value: str) -> list[Trigger]:
@@ -115,9 +114,11 @@ class TriggerStore:
         found = await self._found("with_text", _trigger, text='"file":')
         return [each for each in found if each.definition.file]
 
-    async def insert(self, trigger: str, definition: TriggerDefinition, *, now: datetime) -> bool:
-        """Store a trigger and arm it; False: its id or its name is taken."""
-        return await self._put("add", trigger, _facts(definition), now=now) is not None
+    async def insert(
+        self, trigger: str, definition: TriggerDefinition, *, now: datetime
+    ) -> Trigger | None:
+        """Store a trigger and arm it; None: its id or its name is taken."""
+        return await self._put("add", trigger, _facts(definition), now=now)
 
     async def change(
         self, was: Trigger, definition: TriggerDefinition, *, now: datetime

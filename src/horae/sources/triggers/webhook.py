@@ -46,11 +46,10 @@ class SignedCheck:
     refusal: str = ""
 
 
-def scheme_of(config: Mapping[str, Any]) -> str:
-    """Return the scheme that a new webhook says, or else that its secret is made for."""
-    secret = str(config.get("secret") or STANDARD_PREFIX)
+def scheme_of(secret: str) -> Scheme:
+    """Return the scheme that a secret is made for; one that is only named is standard."""
     is_standard = secret.startswith(STANDARD_PREFIX) or bool(names_in(secret))
-    return str(config.get("scheme") or (Scheme.STANDARD if is_standard else Scheme.GITHUB))
+    return Scheme.STANDARD if is_standard else Scheme.GITHUB
 
 
 def wrong_secret(scheme: Scheme, secret: str) -> str:
