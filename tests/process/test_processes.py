@@ -15,7 +15,6 @@ from datetime import timedelta
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
@@ -27,7 +26,6 @@ from horae.process.logs import RunLog
 from horae.process.processes import (
     OldRunsError,
     Processes,
-    Spec,
     can_kill_trees,
     parse_end,
     read_end,
@@ -52,9 +50,6 @@ from process.stage import (
 from scale import scaled
 from store.ledger_suite import story
 from waiting import until, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SECOND = timedelta(seconds=1)
 SHORT = timedelta(milliseconds=100)
@@ -739,140 +734,6 @@ async def test_a_filter_that_puts_out_too_much_is_ended(tmp_path: Path) -> None:
     )
     assert (tmp_path / "target").stat().st_size <= 100_000
     assert not marked(tmp_path)
-
-
-def link(data: Path, run: int, script: str, **options: object) -> Spec:
-    """Return a filter that can follow another."""
-    target = data / f"target-{run}"
-    return shell(data, run, script, target=target, most=1 << 20, is_reported=False, **options)
-
-
-class Gate:
-    """Keeps a filter from its end until whatever follows it is told; else it may be over by then."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        os.mkfifo(path)
-        self.descriptor = os.open(path, os.O_RDWR)
-
-    def before(self, script: str) -> str:
-        return f"read line < {self._path}; {script}"
-
-    def open(self) -> None:
-        os.write(self.descriptor, b"\n")
-
-
-@pytest.fixture
-def gate(tmp_path: Path) -> Iterator[Gate]:
-    made = Gate(tmp_path / "gate")
-    yield made
-    os.close(made.descriptor)
-
-
-@pytest.mark.parametrize("size", [0, 5, 100_000])
-@story
-async def test_a_filter_follows_another_with_what_that_has_put_out(
-    tmp_path: Path, gate: Gate, size: int
-) -> None:
-    async with Processes(tmp_path) as processes:
-        first = link(tmp_path, 1, gate.before(f"head -c {size} /dev/zero"))
-        run = await processes.hold(first, at_once=True)
-        runs = [run]
-        for number in range(2, 6):
-            following = processes.follow(runs[-1], link(tmp_path, number, "cat; printf x"))
-            assert following is not None
-            runs.append(following)
-        gate.open()
-        ends = [await each.ended() for each in runs]
-        assert [each.outcome for each in ends] == [Status.DONE] * 5
-        assert [each.facts["size"] for each in ends] == [size + more for more in range(5)]
-        assert len({each.process.pid for each in runs}) == 1
-        assert processes.follow(run, link(tmp_path, 6, "true")) is None, "it is over"
-        other = await processes.hold(link(tmp_path, 7, "sleep 1000"), at_once=True)
-        assert other.process.pid == run.process.pid
-        limited = link(tmp_path, 8, "true", address_space=1 << 30)
-        assert processes.follow(other, limited) is None
-
-
-BADLY = {
-    "it fails": ("exit 3", None),
-    "it is killed": ("kill -9 $$", None),
-    "it puts out too much": ("yes", None),
-    "its time is over": ("exec sleep 1000", timedelta(seconds=1)),
-    "it cannot be run": ("exec no-such-program", None),
-}
-
-
-@pytest.mark.parametrize(("script", "limit"), BADLY.values(), ids=BADLY.keys())
-@story
-async def test_what_ended_badly_is_not_followed(
-    tmp_path: Path, gate: Gate, script: str, limit: timedelta | None
-) -> None:
-    async with Processes(tmp_path) as processes:
-        asked = link(tmp_path, 1, gate.before(script), timeout=limit, grace=SHORT)
-        run = await processes.hold(asked, at_once=True)
-        following = processes.follow(run, link(tmp_path, 2, "touch began"))
-        last = following and processes.follow(following, link(tmp_path, 3, "touch began"))
-        assert following is not None
-        assert last is not None
-        gate.open()
-        assert (await run.ended()).outcome is not Status.DONE
-        for each in (following, last):
-            await each.ended()
-            assert each.is_refused
-        assert not (tmp_path / "began").exists()
-        assert (await told(processes, shell(tmp_path, 4, "echo well"))).reason == "well"
-
-
-@story
-async def test_one_that_is_followed_can_be_cancelled_and_the_other_never_begins(
-    tmp_path: Path,
-) -> None:
-    async with Processes(tmp_path) as processes:
-        run = await processes.hold(link(tmp_path, 1, "sleep 1000", grace=SHORT), at_once=True)
-        following = processes.follow(run, link(tmp_path, 2, "touch began"))
-        assert following is not None
-        async with asyncio.timeout(10):
-            following.cancel("enough")
-            run.cancel("enough")
-            assert (await run.ended()).outcome is Status.KILLED
-            assert (await following.ended()).outcome is Status.KILLED
-        assert following.is_refused
-    assert not (tmp_path / "began").exists()
-
-
-@story
-async def test_whatever_follows_dies_with_its_supervisor_its_lease_and_its_wall_clock(
-    tmp_path: Path, gate: Gate
-) -> None:
-    async with Processes(tmp_path) as processes:
-        run = await processes.hold(link(tmp_path, 1, "sleep 1000"), at_once=True)
-        following = processes.follow(run, link(tmp_path, 2, "touch began"))
-        assert following is not None
-        os.kill(run.process.pid, signal.SIGKILL)
-        assert (await run.ended()).outcome is Status.INTERRUPTED
-        await following.ended()
-        assert following.is_refused
-
-        run = await processes.hold(link(tmp_path, 3, gate.before("true")), at_once=True)
-        following = processes.follow(run, link(tmp_path, 4, "sleep 1000"))
-        assert following is not None
-        gate.open()
-        assert (await run.ended()).outcome is Status.DONE
-        processes.alive_until(boot_seconds() + 0.5)
-        assert (await following.ended()).outcome is Status.INTERRUPTED
-
-        processes.alive_until(boot_seconds() + 1000)
-        ends_at = boot_seconds() + 0.5
-        run = await processes.hold(link(tmp_path, 5, gate.before("true")), at_once=True)
-        late = link(tmp_path, 6, "sleep 1000", timeout=60 * SECOND, ends_at=ends_at, grace=SHORT)
-        following = processes.follow(run, late)
-        assert following is not None
-        gate.open()
-        async with asyncio.timeout(20):
-            assert (await following.ended()).outcome is Status.KILLED
-        assert not marked(tmp_path)
-    assert not (tmp_path / "began").exists()
 
 
 @story

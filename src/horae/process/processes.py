@@ -21,7 +21,6 @@ import stat
 import struct
 import subprocess
 import sys
-from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -56,7 +55,6 @@ READY: Final = 10.0  # seconds for a supervisor to say that it is there
 OVERDUE: Final = 1.0  # seconds after which a supervisor that should have ended is killed
 LONGEST_REPORT: Final = 64 << 10
 RESTING: Final = 16  # supervisors that wait for a next run
-LONGEST_NEXT: Final = 1 << 14  # bytes of an order that a socket takes as a whole, or not at all
 REST: Final = 0.3  # seconds after which one waits no longer
 
 LOG_NAME: Final = LOG.decode()
@@ -96,7 +94,6 @@ class Spec:
     is_reported: bool = True  # whether an engine after this one may ask for its end
     timeout: timedelta | None = None
     idle: timedelta | None = None  # without output, after which it is ended
-    ends_at: float | None = None  # of the boot clock: when it is over, too
     grace: timedelta = GRACE
     secrets: tuple[bytes, ...] = ()
     address_space: int | None = None  # bytes for each process; its supervisor has this limit, too
@@ -192,9 +189,9 @@ class Processes:
         while (line := self._rested(spec.address_space)) is not None:
             # One that died while it rested has run nothing.
             with suppress(LauncherLostError):
-                return await self._made(LiveRun(spec, line, self), order, at_once=at_once)
-        run = LiveRun(spec, await self._fresh(spec.address_space), self)
-        return await self._made(run, order, at_once=at_once)
+                return await self._made(spec, line, order, at_once=at_once)
+        line = await self._fresh(spec.address_space)
+        return await self._made(spec, line, order, at_once=at_once)
 
     def _rested(self, address_space: int | None) -> SupervisorLine | None:
         for line in reversed(self._resting):
@@ -210,7 +207,6 @@ class Processes:
             ours, theirs = socket.socketpair()
         except OSError as error:
             raise RunError(f"no file descriptor for the run: {error.strerror}") from error
-        ours.setblocking(False)
         try:
             await self._launcher.hand(theirs.fileno())
         except BaseException as error:
@@ -222,19 +218,10 @@ class Processes:
             theirs.close()
         return SupervisorLine(ours, address_space, self._launcher.pid, self)
 
-    def follow(self, before: LiveRun, spec: Spec) -> LiveRun | None:
-        """Let a filter begin when another has ended well, with its output; None: it cannot."""
-        if spec.address_space != before.spec.address_space or not before.can_be_followed:
-            return None
-        order = self._order(spec, is_held=False, follows=True)
-        if len(order) > LONGEST_NEXT or not before.line.tell(order):
-            return None
-        run = LiveRun(spec, before.line, self)
-        run.answer(b"r", b"")
-        self.live.add(run)
-        return run
-
-    async def _made(self, run: LiveRun, order: bytes, *, at_once: bool) -> LiveRun:
+    async def _made(
+        self, spec: Spec, line: SupervisorLine, order: bytes, *, at_once: bool
+    ) -> LiveRun:
+        run = LiveRun(spec, line, self)
         self.live.add(run)
         try:
             await run.made(order, at_once=at_once)
@@ -248,7 +235,7 @@ class Processes:
             raise
         return run
 
-    def _order(self, spec: Spec, *, is_held: bool, follows: bool = False) -> bytes:
+    def _order(self, spec: Spec, *, is_held: bool) -> bytes:
         cgroup: CgroupOrder | None = None
         if self._cgroup is not None:
             cgroup = self._cgroup.order(spec.cgroup.over(self.limits))
@@ -273,9 +260,6 @@ class Processes:
                 "target": None if spec.target is None else (os.fsencode(spec.target), spec.most),
                 "is_reported": spec.is_reported,
                 "is_held": is_held,
-                "is_last": False,
-                "follows": follows,
-                "ends_at": spec.ends_at,
                 "timeout": None if spec.timeout is None else spec.timeout.total_seconds(),
                 "idle": None if spec.idle is None else spec.idle.total_seconds(),
                 "grace": spec.grace.total_seconds(),
@@ -305,7 +289,6 @@ class Processes:
             self._older.append(Launcher(given.lock, self._directory, self.certain_tree_kill))
             self._older[-1].adopt(pid, control)
         for handed in given.runs:
-            channel = socket.socket(fileno=handed.channel)
             spec = Spec(
                 handed.number,
                 argv=(),
@@ -315,12 +298,14 @@ class Processes:
                 grace=handed.grace,
                 address_space=handed.address_space,
             )
+            channel = socket.socket(fileno=handed.channel)
             line = SupervisorLine(
                 channel, handed.address_space, handed.launcher, self, handed.process
             )
+            line.heard += handed.heard
             run = LiveRun(spec, line, self)
             self.live.add(run)
-            run.adopt(handed)
+            run.adopt(handed.overdue_at)
             self.adopted[handed.number] = run
             if handed.protocol != PROTOCOL:
                 run.hang_up()
@@ -411,7 +396,7 @@ class Processes:
             line.close()
             return
         self._resting.append(line)
-        line.rest(partial(self.lose, line))
+        line.resting = asyncio.get_running_loop().call_later(REST, self.lose, line)
 
     def lose(self, line: SupervisorLine) -> None:
         if line in self._resting:
@@ -607,21 +592,19 @@ class SupervisorLine:
     launcher: int | None
     _processes: Processes
     process: Process | None = None
-    runs: deque[LiveRun] = field(default_factory=deque)  # the one that goes on, and those after it
-    _heard: bytearray = field(default_factory=bytearray)
+    run: LiveRun | None = None  # that goes on
+    heard: bytearray = field(default_factory=bytearray)
+    resting: asyncio.TimerHandle | None = None
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
-    _resting: asyncio.TimerHandle | None = None
 
     def __post_init__(self) -> None:
+        self._channel.setblocking(False)
         self._loop.add_reader(self._channel.fileno(), self._hear)
 
-    def rest(self, lose: Callable[[], None]) -> None:
-        self._resting = self._loop.call_later(REST, lose)
-
     def wake(self) -> None:
-        if self._resting is not None:
-            self._resting.cancel()
-            self._resting = None
+        if self.resting is not None:
+            self.resting.cancel()
+            self.resting = None
 
     def close(self) -> None:
         self.wake()
@@ -632,11 +615,7 @@ class SupervisorLine:
     def hand_over(self) -> tuple[int, bytes]:
         """Return the descriptor of its socket, and what was heard of an unfinished message."""
         self._loop.remove_reader(self._channel.fileno())
-        return self._channel.detach(), bytes(self._heard)
-
-    def adopt(self, heard: bytes) -> None:
-        self._channel.setblocking(False)
-        self._heard += heard
+        return self._channel.detach(), bytes(self.heard)
 
     def tell(self, data: bytes) -> bool:
         # Then it is dead or does not listen; its end is heard, or is overdue.
@@ -662,38 +641,27 @@ class SupervisorLine:
             heard = b""
         if not heard:
             self._processes.lose(self)
-            if self.runs:
-                self.runs[0].drop()
-            self._refuse_all()
+            if self.run is not None:
+                self.run.drop()
             return
-        self._heard += heard
-        while (said := take_frame(self._heard)) is not None:
+        self.heard += heard
+        while (said := take_frame(self.heard)) is not None:
             self._take_answer(*said)
 
     def _take_answer(self, kind: bytes, body: bytes) -> None:
         if kind == b"r":
             self.process = Process(*struct.unpack("<IQ", body))
-        if not self.runs:
+        if self.run is None:
             return
-        run = self.runs[0]
-        if kind == b"r" or not run.answered.done():
-            run.answer(kind, body)
+        if not self.run.answered.done():
+            self.run.answered.set_result((kind, body))
             return
-        # After the end of a run the next one begins, or we rest.
-        self.runs.popleft()
-        if kind in {b"x", b"l"}:
-            self.close()
-        elif not self.runs:
+        run, self.run = self.run, None
+        if kind == b"e":
             self._processes.let_rest(self)
-        elif kind == b"e":
-            self.runs[0].release()
+        else:
+            self.close()
         run.end(kind, body)
-        if kind in {b"x", b"l"}:
-            self._refuse_all()
-
-    def _refuse_all(self) -> None:
-        while self.runs:
-            self.runs.popleft().end(b"n", b"")
 
 
 @dataclass(eq=False)
@@ -702,7 +670,6 @@ class LiveRun:
     line: SupervisorLine
     _processes: Processes
     output: bytes = b""  # what went to its target, if it was short
-    is_refused: bool = False  # whether it was to follow another, and never began
     _is_released: bool = False
     _reason: str = ""
     _refusal: str = ""
@@ -712,24 +679,17 @@ class LiveRun:
         self._loop = asyncio.get_running_loop()
         self.answered: asyncio.Future[tuple[bytes, bytes]] = self._loop.create_future()
         self._end: asyncio.Future[bytes] = self._loop.create_future()
-        self.line.runs.append(self)
+        self.line.run = self
 
     @property
     def process(self) -> Process:
         assert self.line.process is not None
         return self.line.process
 
-    @property
-    def can_be_followed(self) -> bool:
-        """Whether another may take what it puts out, at once."""
-        goes_on = self.line.runs and self.line.runs[-1] is self and not self._end.done()
-        return bool(goes_on and self.spec.target and self._processes.certain_tree_kill)
-
     async def made(self, order: bytes, *, at_once: bool) -> None:
         """Tell the supervisor what to run, and return when it is ready for the go, or beyond."""
         if at_once:
-            self.release()
-            order += self._last_word()
+            order += self._released()
             if self.line.process is not None:  # then it says nothing but how it ended
                 self.answered.set_result((b"r", b""))
                 await self.line.order(order)
@@ -744,17 +704,15 @@ class LiveRun:
 
     def go(self) -> None:
         if not self._is_released:
-            self.line.tell(self._last_word())
-            self.release()
+            self.line.tell(self._released())
 
-    def _last_word(self) -> bytes:
-        ends_at = self._processes.ends_at
-        return (b"" if ends_at is None else frame(b"t", struct.pack("<d", ends_at))) + frame(b"g")
-
-    def release(self) -> None:
+    def _released(self) -> bytes:
+        """Return what lets it go."""
         self._is_released = True
         if self.spec.timeout is not None:
             self._expect_end(self.spec.timeout + self.spec.grace)
+        ends_at = self._processes.ends_at
+        return (b"" if ends_at is None else frame(b"t", struct.pack("<d", ends_at))) + frame(b"g")
 
     def cancel(self, reason: str) -> None:
         """End it and all that it started: asked first, then without asking."""
@@ -790,12 +748,11 @@ class LiveRun:
             overdue_at,
         )
 
-    def adopt(self, handed: HandedRun) -> None:
-        self.line.adopt(handed.heard)
-        self.answer(b"r", b"")
+    def adopt(self, overdue_at: float | None) -> None:
+        self.answered.set_result((b"r", b""))
         self._is_released = True
-        if handed.overdue_at is not None:
-            self._overdue = self._loop.call_at(handed.overdue_at, self.kill_supervisor)
+        if overdue_at is not None:
+            self._overdue = self._loop.call_at(overdue_at, self.kill_supervisor)
 
     async def ended(self) -> Ended:
         """Return how it ended, once nothing of it is left; RunError if it could not be made."""
@@ -808,8 +765,6 @@ class LiveRun:
         body = await asyncio.shield(self._end)
         if self._refusal:
             raise RunError(self._refusal)
-        if self.is_refused:
-            return Ended(Status.KILLED, receipt.NEVER_STARTED)
         report, _, self.output = body.partition(b"\n")
         ended = parse_end(report, self.spec.run) if report else None
         if ended is None:
@@ -828,33 +783,25 @@ class LiveRun:
         """Close the lifeline: whatever is left of it dies without being asked."""
         if self._overdue is not None:
             self._overdue.cancel()
-        if self in self.line.runs:
+        if self.line.run is self:
             self.line.close()
 
     def drop(self) -> None:
         """Hang up; for the engine the run has ended, without a report."""
         self.hang_up()
-        if self in self.line.runs:
-            self.line.runs.remove(self)
-        self._finish(b"")
-
-    def answer(self, kind: bytes, body: bytes) -> None:
-        if not self.answered.done():
-            self.answered.set_result((kind, body))
+        if self.line.run is self:
+            self.line.run = None
+        self.end(b"", b"")
 
     def end(self, kind: bytes, body: bytes) -> None:
         if self._overdue is not None:
             self._overdue.cancel()
-        if kind == b"x":
-            self._refusal, body = body.decode(errors="replace"), b""
-        self.is_refused = kind == b"n"
-        self._finish(body)
-
-    def _finish(self, report: bytes) -> None:
         self._processes.live.discard(self)
-        self.answer(b"", b"")
+        if not self.answered.done():
+            self.answered.set_result((kind, body))
         if not self._end.done():
-            self._end.set_result(report)
+            self._refusal = body.decode(errors="replace") if kind == b"x" else ""
+            self._end.set_result(b"" if kind == b"x" else body)
 
     def _expect_end(self, within: timedelta) -> None:
         """Kill the supervisor if it does not end in time: it may have been stopped."""

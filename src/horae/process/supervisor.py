@@ -11,8 +11,7 @@ closes, the run is killed.
 
 When it has no child any more it takes the next run: half of what a short run costs is the fork of
 a supervisor. One that goes says `l` in place of `e`. To what is let go with its order only the
-first answer is `r`. An order may come while a filter runs: it begins when that has ended well, with
-its output as input; else it is answered with `n`, and never begins.
+first answer is `r`.
 
 It imports what is written in C and ctypes: memory and the time of a fork are paid for each run.
 """
@@ -54,10 +53,6 @@ if TYPE_CHECKING:
         target: tuple[bytes, int] | None
         is_reported: bool
         is_held: bool
-        is_last: bool
-        is_long: bool
-        follows: bool
-        ends_at: float | None
         timeout: float | None
         idle: float | None  # seconds without output that end it
         grace: float
@@ -92,22 +87,20 @@ class Refusal(Exception):  # noqa: N818 (why a run cannot be made)
     pass
 
 
-def supervise(channel: _socket.socket, *, engine: int | None, certain: bool) -> None:
+def supervise(
+    channel: _socket.socket, *, engine: int | None, certain: bool, most: int = RUNS
+) -> None:
     """Run one command after another as the engine says; nothing is left of one that has ended.
 
     *engine* is a descriptor that becomes readable when the engine dies. Without *certain*
     only the command's process group is ended, and there is no second command.
     """
     line, deaths = EngineSocket(channel, engine), Deaths()
-    left = RUNS if certain else 1
+    left = most if certain else 1
     is_known = False
-    before: Supervisor | None = None
     while (facts := line.order()) is not None:
-        if facts["follows"] and not (before and before.hands_on(facts)):
-            line.send(b"n")
-            continue
         left -= 1
-        before = run = Supervisor(line, facts, deaths, certain=certain)
+        run = Supervisor(line, facts, deaths, certain=certain)
         try:
             run.prepare()
             if not is_known:  # they are the same for all that it will run
@@ -120,43 +113,36 @@ def supervise(channel: _socket.socket, *, engine: int | None, certain: bool) -> 
             is_known = True
         if run.may_begin() and run.begin():
             run.watch()
-        if not run.finish(is_last=not left or facts["is_last"]):
+        if not run.finish(is_last=not left):
             return
         run.clear()
 
 
 class EngineSocket:
-    __slots__ = ("_heard", "_orders", "_poll", "alive_until", "channel", "engine")
+    __slots__ = ("_heard", "_poll", "alive_until", "channel", "engine")
 
     def __init__(self, channel: _socket.socket, engine: int | None) -> None:
         self.channel = channel
         self.engine = engine
         self.alive_until: float | None = None
         self._heard = bytearray()
-        self._orders: list[RunFacts] = []  # that came while something ran
         self._poll = poll_of(channel.fileno(), engine)
 
     def order(self) -> RunFacts | None:
         """Wait for what to run next; None means that the engine is gone, or wants no more."""
-        while not self._orders:
-            # What was said to the run before, when that had ended already, is passed over.
-            if self.word() is None:
+        # What was said to the run before, when that had ended already, is passed over.
+        while (said := self.word()) is None or said[0] != b"o":
+            if said is None:
                 found = [each for each, _ in self._poll.poll()]
                 if self.engine in found or not self.hear():
                     return None
-        facts = self._orders.pop(0)
-        if not facts["follows"]:
-            self.alive_until = None
+        self.alive_until = None
+        facts: RunFacts = marshal.loads(said[1])  # noqa: S302 (from our own engine)
         return facts
 
     def word(self) -> tuple[bytes, bytes] | None:
-        """Return the next thing said, as kind and data; an order is put by."""
-        said = take_frame(self._heard)
-        if said is not None and said[0] == b"o":
-            facts: RunFacts = marshal.loads(said[1])  # noqa: S302 (from our own engine)
-            facts["is_long"] = len(said[1]) >= _ARGUMENT // 2
-            self._orders.append(facts)
-        return said
+        """Return the next thing said, as kind and data."""
+        return take_frame(self._heard)
 
     def hear(self) -> bool:
         """Take what was said; False means that the line is closed or broken."""
@@ -233,7 +219,7 @@ class Supervisor:
         self._engine = line.engine
         self._deaths = deaths
         self._certain = certain
-        self._is_released = facts["follows"]
+        self._is_released = False
         self._pid = 0
         self._why = ""  # what ends the run, if not the command itself
         self._said = ""
@@ -259,8 +245,7 @@ class Supervisor:
             self._log.directory()
         os.chdir(facts["cwd"])
         self._program = find_program(facts["argv"][0], facts["environment"].get(b"PATH", b""))
-        if facts["is_long"]:
-            _refuse_too_long(facts)
+        _refuse_too_long(facts)
         self._stdin = _stdin(self._log.directory, facts["source"], facts["stdin"])
         facts["stdin"] = b""
         spellings, target = facts["spellings"], facts["target"]
@@ -270,16 +255,6 @@ class Supervisor:
             self._poll.register(stream.reading, select.POLLIN)
         if facts["cgroup"]:
             self._cgroup = RunCgroup.made(facts["cgroup"], run=facts["run"])
-
-    def hands_on(self, later: RunFacts) -> bool:
-        """Let another read what this one has put out, if it ended well."""
-        target = self._streams[0]
-        is_good = self._status == 0 and not self._why and not target.fault
-        if not is_good or not isinstance(target, Target):
-            return False
-        later["stdin"] = target.data
-        later["source"] = target.path if target.size and not target.data else None
-        return True
 
     def may_begin(self) -> bool:
         """Wait for the go; False means that it never came, and nothing has run."""
@@ -298,10 +273,6 @@ class Supervisor:
 
     def begin(self) -> bool:
         self._began_at = self._heard_at = now()
-        limit, ends_at = self._facts["timeout"], self._facts["ends_at"]
-        if ends_at is not None:
-            left = max(0.0, ends_at - self._began_at)
-            self._facts["timeout"] = left if limit is None else min(left, limit)
         outputs = [stream.writing for stream in self._streams]
         fill = [(os.POSIX_SPAWN_DUP2, each, to) for to, each in enumerate([self._stdin, *outputs])]
         if self._cgroup and not self._cgroup.enter():

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
     from horae.core.ports import AgentAnswers, Clock, Given, Held, Job, Run
     from horae.org.plan import Plan
-    from horae.process.processes import LiveRun, Processes
+    from horae.process.processes import Processes
     from horae.sources.workflows.build_cache import ReadyBlock
     from horae.sources.workflows.dataflow import Flow, FlowStep
 
@@ -243,7 +243,6 @@ class _Step:
     followers: list[_Step] = field(default_factory=list)
     ready: ReadyBlock | None = None  # None also for an agent block
     output: filters.StepOutput | None = None
-    run: LiveRun | None = None  # that begins by itself when the step before has ended
     words: str = ""  # its last ones
 
     @property
@@ -285,7 +284,6 @@ class WorkflowRun:
         self._input = filters.StepOutput.of(order.directory / "input.in", order.input)
         self._tools: dict[str, InstalledTool] = {}
         self._folders = filters.StepFolders(order.directory)
-        self._is_chain = False  # whether no two steps can be run at the same time now
         self._lines: list[bytes] = []  # of the log, that are not written yet
         self._live = filters.LiveSteps(runner.processes, self._bounds.at_once)
         self._used: list[Mapping[str, object]] = []  # what runs of agents said that they used
@@ -411,19 +409,11 @@ class WorkflowRun:
                 running[asyncio.create_task(self._run_step(steps[number]))] = number
             if not running:
                 return
-            # If there was room and nothing for it, then whatever comes next follows from one step.
-            self._is_chain = len(running) == 1 < most
             done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 number = running.pop(task)
                 task.result()
-                step, note = steps[number], steps[number].note
-                if not note.status.is_good:
-                    for each in step.followers:  # a run of one may wait for its input
-                        waiting, each.run = each.run, None
-                        if waiting is not None:
-                            waiting.cancel("its input was not produced")
-                            await waiting.ended()
+                note = steps[number].note
                 for later in course.end(number, is_good=note.status.is_good):
                     if steps[later].note.error is None:
                         is_failed = note.status is records.StepStatus.FAILED
@@ -435,7 +425,7 @@ class WorkflowRun:
         note = step.note
         if note.error is not None:
             return
-        if (self._live.reason or self._is_late) and step.run is None:
+        if self._live.reason or self._is_late:
             self._say(step, records.StepStatus.SKIPPED, self._live.reason or self._too_long())
             return
         given = self._input if step.before is None else step.before.output
@@ -469,12 +459,10 @@ class WorkflowRun:
     ) -> bytes:
         spec = self._spec_of(step, ready, folder)
         source = given.path if given.data is None else None
-        following, step.run = step.run, None
         ended, data = await self._live.run(
             replace(spec, stdin=given.data or b"", source=source),
-            following=following,
             begun=lambda: self._say(step, records.StepStatus.RUNNING),
-            meanwhile=lambda run: self._look_ahead(step, run),
+            meanwhile=lambda: self._look_ahead(step),
         )
         size, target = ended.facts.get("size"), self._directory / f"{step.at}.out"
         output = filters.StepOutput(target, 0, "")  # if its supervisor died
@@ -546,18 +534,12 @@ class WorkflowRun:
             cgroup=CgroupLimits(memory_max=None if is_any else memory, memory_from=":MEMORY:"),
         )
 
-    def _look_ahead(self, step: _Step, run: LiveRun) -> None:
-        """While a step runs, make ready what comes next; in a chain let it follow by itself."""
+    def _look_ahead(self, step: _Step) -> None:
+        """While a step runs, make the folder of the one that comes next."""
         later = step.followers[0] if step.followers else None
-        if later is None or later.ready is None:
-            return
-        try:
-            folder = self._folders.take(later.at, later.ready.files)
-        except OSError:  # it will be told when it is to run
-            return
-        # What may have been done before is looked at when its input is known.
-        if self._is_chain and len(step.followers) == 1 and not self._before:
-            later.run = self._live.follow(run, self._spec_of(later, later.ready, folder))
+        if later is not None and later.ready is not None:
+            with suppress(OSError):  # it will be told when it is to run
+                self._folders.take(later.at, later.ready.files)
 
     async def _ask_agent(self, step: _Step, given: filters.StepOutput) -> None:
         agents, block, name = self._runner.agent, step.flow.component.block, step.note.tool

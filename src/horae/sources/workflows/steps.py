@@ -16,7 +16,6 @@ from horae.core.private import private_file
 from horae.core.receipt import Reason, ReasonCode, Status
 from horae.process.logs import RunLog, clear
 from horae.process.processes import LOG_NAME, LiveRun, Processes, Spec
-from horae.process.supervisor import now as boot_seconds
 from horae.sources.workflows.record import put
 
 if TYPE_CHECKING:
@@ -94,49 +93,29 @@ class LiveSteps:
         self,
         spec: Spec,
         *,
-        following: LiveRun | None = None,
         begun: Callable[[], None] = lambda: None,
-        meanwhile: Callable[[LiveRun], None] = lambda _: None,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> tuple[Ended, bytes]:
         """Run something when there is room for it; return its end and its short output.
 
-        *following* is its run, if that began by itself; *begun* hears when there is room for it,
-        *meanwhile* when it goes on.
+        *begun* hears when there is room for it, *meanwhile* when it goes on.
         """
         async with self._slots:
-            run = following
-            while True:
-                if run is None or run.is_refused:
-                    if self.is_over:
-                        late = Reason(ReasonCode.TIME_LIMIT, "no time was left for the step")
-                        said = Reason(ReasonCode.CANCELLED, self.reason)
-                        return Ended(Status.KILLED, said if self.reason else late), b""
-                    run = await self._hold(replace(spec, timeout=self._limit(spec)))
-                self._live.add(run)
-                try:
-                    begun()
-                    if self.cancelled.is_set():  # since it was held
-                        run.cancel(self.reason)
-                    meanwhile(run)
-                    ended = await run.ended()
-                finally:
-                    self._live.discard(run)
-                if not run.is_refused:
-                    return ended, run.output
-
-    def follow(self, before: LiveRun, spec: Spec) -> LiveRun | None:
-        """Let something begin as soon as another has ended well, if it can, to take its output."""
-        if self.is_over:
-            return None
-        ends_at = boot_seconds() + self.left().total_seconds()
-        after = replace(spec, timeout=self._limit(spec), ends_at=ends_at)
-        run = self._processes.follow(before, after)
-        if run is not None:
+            if self.is_over:
+                late = Reason(ReasonCode.TIME_LIMIT, "no time was left for the step")
+                said = Reason(ReasonCode.CANCELLED, self.reason)
+                return Ended(Status.KILLED, said if self.reason else late), b""
+            limit = self.left() if spec.timeout is None else min(self.left(), spec.timeout)
+            run = await self._hold(replace(spec, timeout=limit))
             self._live.add(run)
-        return run
-
-    def _limit(self, spec: Spec) -> timedelta:
-        return self.left() if spec.timeout is None else min(self.left(), spec.timeout)
+            try:
+                begun()
+                if self.cancelled.is_set():  # since it was held
+                    run.cancel(self.reason)
+                meanwhile()
+                return await run.ended(), run.output
+            finally:
+                self._live.discard(run)
 
     async def _hold(self, spec: Spec) -> LiveRun:
         for _ in range(_TRIES - 1):
