@@ -26,7 +26,7 @@ from horae.cli import maintenance, options
 from horae.cli.connection import NoLedgerError, Place, engine_here, read, refuse_loss
 from horae.cli.output import Output, print_rows, print_table, safe
 from horae.client import Client
-from horae.config import Config, OutdatedSetting, secrets_of, untrusted
+from horae.config import Config, outdated_words, secrets_of, untrusted
 from horae.core import ports, secret, text, views
 from horae.core.clock import SystemClock, machine_zone
 from horae.core.entry import Entry, Unarmed
@@ -383,7 +383,7 @@ def _check_settings(place: Place) -> Check:
         found.append(f"{named}, which is not used yet")
         remedies.append("review it, and run `horae config trust` to use it")
     if is_kept:
-        found.append(str(OutdatedSetting("zone", kept)))
+        found.append(outdated_words("zone", kept))
         remedies.append("restart the engine to use it")
     return _warn("settings", "; ".join(found), "; ".join(remedies))
 

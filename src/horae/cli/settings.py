@@ -92,7 +92,7 @@ def trust(*, yes: bool, place: connection.Place, output: Output) -> int:
     confirmation, trusts them.
     """
     client = connection.engine_at(place)
-    found = untrusted(place.config).line if client is None else client.waiting_settings()
+    found = untrusted(place.config) if client is None else client.waiting_settings()
     waiting = found.waiting
     for each in waiting if output.is_text else ():
         edited = "edited in horae.toml, not trusted yet"

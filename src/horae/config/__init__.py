@@ -98,25 +98,44 @@ class SettingKind(NamedTuple, Generic[T]):
     example: str = ""
 
 
-def _text(raw: object) -> str:
-    text = os.fspath(raw) if isinstance(raw, str | os.PathLike) else ""
-    if not isinstance(text, str) or not (text := text.strip()) or not text.isprintable():
-        raise SettingValueError
-    return text
-
-
 def _only_if(fits: object, value: T) -> T:
     if not fits:
         raise SettingValueError
     return value
 
 
-def _budget(raw: object) -> str:
+def _text(raw: object) -> str:
+    text = os.fspath(raw) if isinstance(raw, str | os.PathLike) else ""
+    text = text.strip() if isinstance(text, str) else ""
+    return _only_if(text and text.isprintable(), text)
+
+
+def text_that(fits: Callable[[str], object], words: str, example: str = "") -> SettingKind[str]:
+    def read(raw: object) -> str:
+        text = _text(raw)
+        return _only_if(fits(text), text)
+
+    return SettingKind(words, read, example)
+
+
+def matching(pattern: str, words: str) -> SettingKind[str]:
+    return text_that(lambda text: re.fullmatch(pattern, text), words)
+
+
+def _is_budget(text: str) -> object:
     from horae.core.budget import parse_budget  # only if there is one
 
-    text = _text(raw)
-    parse_budget(text, "UTC")
-    return text
+    return parse_budget(text, "UTC")
+
+
+def _is_zone(text: str) -> object:
+    from horae.timing.zone import ZoneError, zone  # loads the zones, which `horae query` needs not
+
+    try:
+        return zone(text) is not None
+    except ZoneError as error:
+        hint = f"did you mean {error.suggestion}?" if error.suggestion else ""
+        raise SettingValueError(hint) from None
 
 
 def _switch(raw: object) -> bool:
@@ -148,11 +167,9 @@ def _size(raw: object, *, least: int = 1) -> int:
     if isinstance(raw, str) and (unit := re.fullmatch(r"\s*([0-9]+) ?([KMG])(?:iB)?\s*", raw)):
         raw, factor = unit[1], 1024 ** ("KMG".index(unit[2]) + 1)
     size = _number(raw) * factor
-    if not 0 < size <= 2**40:
-        raise SettingValueError
-    if size < least:
+    if 0 < size < least:
         raise SettingValueError(f"the minimum is {least >> 20}M")
-    return size
+    return _only_if(0 < size <= 2**40, size)
 
 
 def _cores(raw: object) -> float:
@@ -170,23 +187,6 @@ def _length(raw: object, *, allow_zero: bool = False) -> timedelta:
         return parse_duration(_text(raw), allow_zero=allow_zero)
     except DurationError as error:
         raise SettingValueError(f"write {error.suggestion}" if error.suggestion else "") from None
-
-
-def _zone(raw: object) -> str:
-    from horae.timing.zone import ZoneError, zone  # loads the zones, which `horae query` needs not
-
-    name = _text(raw)
-    try:
-        zone(name)
-    except ZoneError as error:
-        hint = f"did you mean {error.suggestion}?" if error.suggestion else ""
-        raise SettingValueError(hint) from None
-    return name
-
-
-def _id(raw: object) -> str:
-    text = _text(raw)
-    return _only_if(is_id(text), text)
 
 
 def _path(raw: object) -> Path:
@@ -238,14 +238,6 @@ def several(
     return SettingKind(words, read_all)
 
 
-def matching(words: str, pattern: str) -> SettingKind[str]:
-    def read(raw: object) -> str:
-        text = _text(raw)
-        return _only_if(re.fullmatch(pattern, text), text)
-
-    return SettingKind(words, read)
-
-
 SWITCH: Final = SettingKind("true or false", _switch)
 SIZE: Final = SettingKind("a number of bytes such as 16MiB", _size)
 MEMORY: Final = SettingKind(
@@ -255,23 +247,23 @@ CORES: Final = SettingKind("a number of cores from 0.01 to 1024 such as 1.5", _c
 LENGTH: Final = SettingKind("a duration such as 30s or 1h30m", _length)
 LENGTH_OR_ZERO: Final = SettingKind(LENGTH.words, partial(_length, allow_zero=True))
 MILLISECONDS: Final = SettingKind("a number of milliseconds such as 30000", _number)
-ZONE: Final = SettingKind("a time zone", _zone, "Europe/Berlin")
-ID: Final = SettingKind("a name of at most 64 letters, digits, `.`, `_` and `-`", _id)
+ZONE: Final = text_that(_is_zone, "a time zone", "Europe/Berlin")
+ID: Final = text_that(is_id, "a name of at most 64 letters, digits, `.`, `_` and `-`")
 PATH: Final = SettingKind("a path", _path)
 PATHS: Final = several('paths such as ["/srv/git/plans.git"]', _path, os.pathsep)
 BENEATH: Final = SettingKind("a path relative to the plan root", _text)
 STORE: Final = matching(
-    "a PostgreSQL address such as postgresql://host/horae", r"postgres(?:ql)?://.+"
+    r"postgres(?:ql)?://.+", "a PostgreSQL address such as postgresql://host/horae"
 )
-WEB: Final = matching("an address such as https://example.org/ping", r"https?://[!-~]+")
+WEB: Final = matching(r"https?://[!-~]+", "an address such as https://example.org/ping")
 SITE: Final = matching(
-    "an address such as https://plans.example.org", r"https://[A-Za-z0-9.-]+(?::[0-9]{1,5})?/?"
+    r"https://[A-Za-z0-9.-]+(?::[0-9]{1,5})?/?", "an address such as https://plans.example.org"
 )
-BUDGET: Final = SettingKind("a budget such as $2/day; 200k tokens/week; 20 runs/day", _budget)
+BUDGET: Final = text_that(_is_budget, "a budget such as $2/day; 200k tokens/week; 20 runs/day")
 COMMAND: Final = SettingKind('a command such as ["my-agent", "--once"]', _command)
-UNCOMMITTED: Final = matching("deliver or branch", r"deliver|branch")
-LABELS: Final = several('labels such as ["gpu", "berlin"]', _id)
-HOST: Final = matching("a host", r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+")
+UNCOMMITTED: Final = matching(r"deliver|branch", "deliver or branch")
+LABELS: Final = several('labels such as ["gpu", "berlin"]', ID.read)
+HOST: Final = matching(r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+", "a host")
 NAMES: Final = several('names of hosts such as ["plans.example.org"]', HOST.read)
 NETWORKS: Final = several('addresses such as ["127.0.0.1", "10.0.0.0/8"]', _network)
 ADDRESS: Final = SettingKind("a host and port such as 127.0.0.1:7117 or [::1]:7117", _address)
@@ -310,19 +302,28 @@ class Setting(NamedTuple):
     def shown(self, value: object) -> object:
         return mask(value) if self.is_secret and value is not None else _plain(value)
 
-    def value(self, given: _WrittenValue) -> Any:
-        if given.raw is None:
+    def overridden(self, given: Overridden) -> Overridden:
+        """Return a written value as it may be shown, with its unit."""
+        value = f"{given.value}ms" if given.is_milliseconds else given.value
+        return given._replace(value=self.shown(value))
+
+    def value(self, given: Overridden, *, root: str = "", home: str = "") -> Any:
+        """Return a written value as it is used; a relative path in a file is from *root*."""
+        if given.value is None:
             return None  # only a setting that is optional has no default
         kind = MILLISECONDS if given.is_milliseconds else self.kind
+        # A run in a clone of the plan is told these paths, and must find the same places.
+        base = os.path.abspath(root) if kind is PATHS else "" if given.is_stronger else root
         try:
-            value = self.kind.read(f"{_number(given.raw)}ms" if kind is MILLISECONDS else given.raw)
+            ms = f"{_number(given.value)}ms" if kind is MILLISECONDS else None
+            value = self.kind.read(ms or given.value)
             if kind is PATH:
-                return _placed(value, given)
-            return tuple(_placed(each, given) for each in value) if kind is PATHS else value
+                return _placed(value, base, home)
+            return tuple(_placed(each, base, home) for each in value) if kind is PATHS else value
         except ValueError as error:
             like = f" such as {kind.example}" if kind.example else ""
             reason = f"is not {kind.words}{f'; {error}' if str(error) else like}"
-            shown = self.shown(given.raw)
+            shown = self.shown(given.value)
             raise SettingError(given.origin, reason, setting=self.name, value=shown) from None
 
 
@@ -332,8 +333,19 @@ def setting(kind: SettingKind[T], *declared: Any, **more: Any) -> T:
 
 
 class Overridden(NamedTuple):
+    """A value as it is written in one place."""
+
     origin: str
     value: object
+
+    @property
+    def is_stronger(self) -> bool:
+        """Whether a file does not change it."""
+        return self.origin.startswith(("flag ", "environment "))
+
+    @property
+    def is_milliseconds(self) -> bool:
+        return self.origin.startswith("environment ") and self.origin.endswith("_MS")
 
 
 class SettingOrigin(NamedTuple):
@@ -343,14 +355,11 @@ class SettingOrigin(NamedTuple):
     overrides: tuple[Overridden, ...]
 
 
-class OutdatedSetting(NamedTuple):
-    name: str
-    kept: object  # what counts until a restart; None if nothing was set
-
-    def __str__(self) -> str:
-        kept = self.kept if isinstance(self.kept, str) else json.dumps(self.kept)
-        kept = "its default" if self.kept is None else kept
-        return f"{self.name} is changed in {FILE}; the engine keeps {kept} until it is restarted"
+def outdated_words(name: str, kept: object) -> str:
+    """Say that a setting counts as it was until a restart; None: nothing was set."""
+    said = kept if isinstance(kept, str) else json.dumps(kept)
+    said = "its default" if kept is None else said
+    return f"{name} is changed in {FILE}; the engine keeps {said} until it is restarted"
 
 
 class Config(Struct, frozen=True, eq=False, kw_only=True):
@@ -361,7 +370,7 @@ class Config(Struct, frozen=True, eq=False, kw_only=True):
     trusted: Values  # those of them that are in force
     findings: tuple[Diagnostic, ...]  # what `horae.toml` says that no setting is
     secrets: dict[str, SecretSource]  # where the value of each is, by name
-    given: dict[str, tuple[_WrittenValue, ...]]  # of each field the strongest first
+    given: dict[str, tuple[Overridden, ...]]  # of each field the strongest first
 
     data: Path = setting(PATH, ".horae", "WB_DATA")
     zone: str | None = setting(ZONE, None)
@@ -407,7 +416,7 @@ class Config(Struct, frozen=True, eq=False, kw_only=True):
     keeper_continuous: bool = setting(SWITCH, False, "WB_KEEPER_CONTINUOUS")
     keeper_breather: timedelta = setting(LENGTH, "45s", "WB_KEEPER_BREATHER_MS")
     keeper_timeout: timedelta = setting(LENGTH, "15m", "WB_KEEPER_RUN_TIMEOUT_MS")
-    keeper_mode: str = setting(matching("plan or edit", "plan|edit"), "plan", "WB_KEEPER_MODE")
+    keeper_mode: str = setting(matching("plan|edit", "plan or edit"), "plan", "WB_KEEPER_MODE")
     cluster_name: str | None = setting(ID, None)
     cluster_labels: tuple[str, ...] | None = setting(LABELS, None)
     cluster_runs: int = setting(whole(1, 1024), 4)
@@ -432,9 +441,9 @@ class Config(Struct, frozen=True, eq=False, kw_only=True):
         secrets = dict(_secrets(file, self.home, os.environ.get("HOME", "")))
         for each in filter(lambda each: each.is_hot, SETTINGS):
             *others, default = self.given[each.field]
-            kept = [one for one in others if one.origin.startswith(_STRONGER)]
+            kept = [one for one in others if one.is_stronger]
             if each.path in file.values:
-                kept.append(_WrittenValue(file.values[each.path], file.name, base=self.root))
+                kept.append(Overridden(file.name, file.values[each.path]))
             found = (*kept, default)
             # An error is raised before anything has changed.
             force_setattr(self, each.field, each.value(found[0]))
@@ -443,21 +452,22 @@ class Config(Struct, frozen=True, eq=False, kw_only=True):
         self.secrets.clear()  # others have it, too
         self.secrets.update(secrets)
 
-    def outdated(self, written: Config) -> Iterator[OutdatedSetting]:
-        """Yield what a file sets otherwise by now, of what an engine reads at its start."""
+    def outdated(self, written: Config) -> Iterator[tuple[str, object]]:
+        """Yield what a file sets otherwise by now, of what an engine reads at its start.
+
+        Each is a name, and the value that counts until a restart.
+        """
         for each in SETTINGS:
             own, new = self.given[each.field][0], written.given[each.field][0]
             is_changed = getattr(self, each.field) != getattr(written, each.field)
-            is_of_file = not (own.origin.startswith(_STRONGER) or new.origin.startswith(_STRONGER))
+            is_of_file = not (own.is_stronger or new.is_stronger)
             if each.is_of_engine and is_changed and is_of_file:
-                yield OutdatedSetting(each.name, each.shown(own.told))
+                yield each.name, each.overridden(own).value
 
     def origins(self) -> tuple[SettingOrigin, ...]:
         rows = []
         for each in SETTINGS:
-            best, *rest = (
-                Overridden(one.origin, each.shown(one.told)) for one in self.given[each.field]
-            )
+            best, *rest = map(each.overridden, self.given[each.field])
             rows.append(SettingOrigin(each.name, best.value, best.origin, tuple(rest)))
         for name, source in sorted(self.secrets.items()):
             rows.append(SettingOrigin(f"{SECRETS}.{name}", str(source), source.origin, ()))
@@ -470,28 +480,14 @@ SETTINGS: Final = tuple(
     each._replace(field=field)
     for each, field in zip(_DECLARED, Config.__struct_fields__[-len(_DECLARED) :], strict=True)
 )
-_STRONGER: Final = ("flag ", "environment ")  # how an origin begins that a file does not change
 
 
-class _WrittenValue(NamedTuple):
-    raw: object
-    origin: str
-    base: str = ""  # where a relative path begins; empty is the current directory
-    home: str = ""  # what ~ means
-    is_milliseconds: bool = False
-
-    @property
-    def told(self) -> object:
-        return f"{self.raw}ms" if self.is_milliseconds else self.raw
-
-
-def _placed(path: Path, given: _WrittenValue) -> Path:
-    here = type(path)
+def _placed(path: Path, base: str, home: str) -> Path:
     if not str(path).startswith("~"):
-        return here(given.base) / path
-    if path.parts[0] != "~" or not given.home:
+        return Path(base) / path
+    if path.parts[0] != "~" or not home:
         raise SettingValueError("write it without ~")
-    return here(given.home, *path.parts[1:])
+    return Path(home, *path.parts[1:])
 
 
 def load(
@@ -518,21 +514,15 @@ def load(
     trusted = in_force(as_values(file.values), arrivals_at(base)) if own is None else own.trusted
     file = file.with_guarded(trusted, os.path.normpath(f"{source}/{FILE}") + " as last trusted")
     home = variables.get("HOME", "")
-    given: dict[str, tuple[_WrittenValue, ...]] = {}
+    given: dict[str, tuple[Overridden, ...]] = {}
     for each in SETTINGS:
-        found = []
+        names = filter(variables.get, each.variables)
+        found = [Overridden(f"environment {name}", variables[name]) for name in names]
         if options.get(each.name) is not None:
-            found.append(_WrittenValue(options[each.name], f"flag {each.flag}"))
-        for name in filter(variables.get, each.variables):
-            written = _WrittenValue(variables[name], f"environment {name}")
-            found.append(written._replace(is_milliseconds=name.endswith("_MS")))
+            found.insert(0, Overridden(f"flag {each.flag}", options[each.name]))
         if each.path in file.values:
-            raw = file.values[each.path]
-            found.append(_WrittenValue(raw, file.origin(each.path), base=base))
-        found.append(_WrittenValue(each.default, "default", base=base))
-        # A run in a clone of the plan is told these paths, and must find the same places.
-        top = os.path.abspath(base) if each.kind is PATHS else None
-        given[each.field] = tuple(one._replace(home=home, base=top or one.base) for one in found)
+            found.append(Overridden(file.origin(each.path), file.values[each.path]))
+        given[each.field] = (*found, Overridden("default", each.default))
     return Config(
         root=base,
         home=source,
@@ -540,7 +530,7 @@ def load(
         findings=tuple(_unknown(file)),
         secrets=dict(_secrets(file, source, home)),
         given=given,
-        **{each.field: each.value(given[each.field][0]) for each in SETTINGS},
+        **{e.field: e.value(given[e.field][0], root=base, home=home) for e in SETTINGS},
     )
 
 
@@ -563,23 +553,8 @@ class UnconfirmedSetting(Struct, frozen=True):
         )
 
 
-class Untrusted(NamedTuple):
-    written: Values
-    waiting: tuple[UnconfirmedSetting, ...] = ()
-
-    @property
-    def digest(self) -> str:
-        from hashlib import sha256
-
-        return sha256(repr(sorted(self.written.items())).encode()).hexdigest()
-
-    @property
-    def line(self) -> WaitingSettings:
-        return WaitingSettings(self.digest, self.waiting)
-
-
 class WaitingSettings(Struct, frozen=True):
-    digest: str
+    digest: str  # of all guarded values in the file
     waiting: tuple[UnconfirmedSetting, ...]
 
 
@@ -588,11 +563,18 @@ class TrustReport(WaitingSettings, frozen=True):
     until_restart: bool = False
 
 
-def untrusted(config: Config) -> Untrusted:
-    written, trusted = as_values(_read_file(config.root).values), config.trusted
-    if trusted == written:
-        return Untrusted(written)
-    arrivals = arrivals_at(config.root)
+def guarded_in(config: Config) -> Values:
+    return as_values(_read_file(config.root).values)
+
+
+def untrusted(config: Config, written: Values | None = None) -> WaitingSettings:
+    """Return which guarded settings in the file, or in *written*, do not count yet."""
+    from hashlib import sha256
+
+    trusted = config.trusted
+    written = guarded_in(config) if written is None else written
+    digest = sha256(repr(sorted(written.items())).encode()).hexdigest()
+    arrivals = arrivals_at(config.root) if trusted != written else None
     waits = []
     for way in sorted(trusted.keys() | written.keys()):
         was, now = trusted.get(way), written.get(way)
@@ -600,7 +582,7 @@ def untrusted(config: Config) -> Untrusted:
             old, new = (_shown_at(way, text) for text in (was, now))
             commit = None if arrivals is None else arrivals.commit_of(way, now) or None
             waits.append(UnconfirmedSetting(".".join(way), old, new, commit))
-    return Untrusted(written, tuple(waits))
+    return WaitingSettings(digest, tuple(waits))
 
 
 def _shown_at(way: Way, text: str | None) -> object:
@@ -622,11 +604,12 @@ def _shown_at(way: Way, text: str | None) -> object:
     return raw
 
 
-def confirm(config: Config, digest: str) -> Untrusted:
-    found = untrusted(config)
+def confirm(config: Config, digest: str) -> WaitingSettings:
+    written = guarded_in(config)
+    found = untrusted(config, written)
     if found.digest != digest:
         raise SettingsChangedError
-    config.accept(found.written)
+    config.accept(written)
     if config.home == config.root:
         remember(config.root, None)
     return found
@@ -786,8 +769,7 @@ def _secrets(file: _File, root: str, home: str) -> Iterator[tuple[str, SecretSou
             source = parse_source(raw if isinstance(raw, str) else "")
             words = source.words
             if source.kind is SourceKind.FILE:
-                where = _placed(_path(words[0]), _WrittenValue(raw, "", base=root, home=home))
-                words = (os.path.abspath(where),)
+                words = (os.path.abspath(_placed(_path(words[0]), root, home)),)
         except ValueError as error:
             said = ".".join(filter(None, (SECRETS, name[:60])))
             raise SettingError(f"{origin}: {said}", str(error)) from None

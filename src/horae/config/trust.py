@@ -14,10 +14,11 @@ from horae.config import (
     Config,
     SettingError,
     TrustReport,
-    Untrusted,
     WaitingSettings,
     confirm,
+    guarded_in,
     load,
+    outdated_words,
     untrusted,
 )
 from horae.core.actor import actor_words, current_actor
@@ -54,7 +55,7 @@ class EngineSettings:
     _edited: dict[str, timedelta] = field(default_factory=dict)  # since when, if in no commit
 
     async def look(self) -> WaitingSettings:
-        return (await asyncio.to_thread(untrusted, self.config)).line
+        return await asyncio.to_thread(untrusted, self.config)
 
     async def trust(self, digest: str) -> TrustReport:
         actor = current_actor()
@@ -81,7 +82,8 @@ class EngineSettings:
                 found = await asyncio.to_thread(untrusted, self.config)
             said = [str(each) for each in found.waiting]
             waiting = {each.name for each in found.waiting}
-            said += [str(e) for e in self.config.outdated(written) if e.name not in waiting]
+            outdated = [each for each in self.config.outdated(written) if each[0] not in waiting]
+            said += [outdated_words(*each) for each in outdated]
         except (SettingError, ArrivalsError) as error:  # half an edit, perhaps
             said = [f"{error}; the engine keeps the settings that it started with"]
         before, self.notes = self.notes, tuple(f"settings: {each}" for each in said)
@@ -91,7 +93,7 @@ class EngineSettings:
     def _is_clone(self) -> bool:
         return self.config.home != self.config.root
 
-    async def _came_with_commit(self, found: Untrusted) -> bool:
+    async def _came_with_commit(self, found: WaitingSettings) -> bool:
         unknown = [each for each in found.waiting if not each.commit]
         if not unknown or self._is_clone:
             return False
@@ -108,6 +110,9 @@ class EngineSettings:
         if since is not None and self.clock.elapsed() - since > PULLING:
             return False
         known = await asyncio.to_thread(arrivals_at, root)
-        noted = before_pull(self.config.trusted, found.written, known, revision.commit)
-        await asyncio.to_thread(remember, root, after_pull(noted, found.written))
+        written = await asyncio.to_thread(guarded_in, self.config)
+        if untrusted(self.config, written).digest != found.digest:  # it changed meanwhile
+            return False
+        noted = before_pull(self.config.trusted, written, known, revision.commit)
+        await asyncio.to_thread(remember, root, after_pull(noted, written))
         return True
