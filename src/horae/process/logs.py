@@ -142,26 +142,7 @@ class RunLog:
 
     def start_of_last(self, count: int, end: int | None = None) -> int:
         """Return the offset of the last lines, so many or as many as there are before *end*."""
-        parts = self.parts()
-        if end is not None:
-            parts = [each._replace(end=min(each.end, end)) for each in parts if each.start < end]
-        wanted = count + 1
-        for part in reversed(parts):
-            size = part.end - part.start
-            for start in range((size - 1) // CHUNK * CHUNK, -1, -CHUNK):
-                data = _bytes(part, start, min(CHUNK, size - start))
-                if part is parts[-1] and start + len(data) == size and not data.endswith(b"\n"):
-                    wanted -= 1  # the last line has no end yet
-                found = data.count(b"\n")
-                if found >= wanted > 0:
-                    at = len(data)
-                    for _ in range(wanted):
-                        at = data.rindex(b"\n", 0, at)
-                    return part.start + start + at + 1
-                if wanted <= 0:
-                    return part.end
-                wanted -= found
-        return 0
+        return self.start_of_line(self.count(end) - count + 1)
 
     def start_of_line(self, number: int) -> int:
         """Return the offset of a line, or of the first that is kept after it."""
@@ -231,32 +212,29 @@ class RunLog:
         number = (self.line_of(start) if before is None else before + 1) if start else 1
         rest = b""
         while True:
-            data, after = self.read(
-                start, CHUNK if end is None else max(0, min(CHUNK, end - start))
-            )
-            if after - start != len(data):  # a gap: lines are counted anew
-                if rest and having in rest.lower():
-                    yield LogLine(number, start - len(rest), rest)
-                rest, start = b"", after
-                number = _near(self._rows(), _OFFSET, start)[_LINE] + 1
-                continue
-            block = rest + data
-            at, whole = after - len(block), list[bytes]()
+            most = CHUNK if end is None else max(0, min(CHUNK, end - start))
+            data, after = self.read(start, most)
+            is_gap = after - start != len(data)
+            at, block = start - len(rest), rest if is_gap else rest + data
+            whole: list[bytes] = []
             if having in block.lower():
                 *whole, rest = block.split(b"\n")
             else:  # the usual case of a search
-                number, rest = number + data.count(b"\n"), block[block.rfind(b"\n") + 1 :]
+                line_end = block.rfind(b"\n") + 1
+                number, at, rest = number + block.count(b"\n"), at + line_end, block[line_end:]
             for each in whole:
                 if having in each.lower():
                     yield LogLine(number, at, each)
                 number, at = number + 1, at + len(each) + 1
-            start = after
-            if rest and (not data or len(rest) >= 1 << 20):
+            if rest and (is_gap or not data or len(rest) >= 1 << 20):
                 if having in rest.lower():
-                    yield LogLine(number, start - len(rest), rest)
+                    yield LogLine(number, at, rest)
                 rest = b""
             if not data:
                 return
+            start = after
+            if is_gap:  # lines are counted anew
+                number = _near(self._rows(), _OFFSET, start)[_LINE] + 1
 
     def find(self, text: str, line: int = 1) -> tuple[Iterator[LogLine], int | None]:
         """Return lines with a text from a line on, and the line from which to search on, if any.
@@ -272,10 +250,10 @@ class RunLog:
         until = self.start_of_line(then)
         return self.lines(start, end=until, having=text.encode().lower()), then
 
-    def count(self) -> int:
-        """Return the number of lines that were written so far."""
-        end = self.end
-        return self.line_of(end) - (self.read(end - 1)[0] == b"\n") if end else 0
+    def count(self, end: int | None = None) -> int:
+        """Return the number of lines that were written so far, or before *end*."""
+        end = self.end if end is None else end
+        return self.line_of(end) - (self.read(end - 1, 1)[0] == b"\n") if end else 0
 
     def kept_lines(self) -> list[tuple[int, int]]:
         """Return the first and the last line of each part without a gap."""
