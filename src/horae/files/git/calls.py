@@ -11,7 +11,7 @@ import re
 import signal
 import sys
 import tempfile
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final, NamedTuple, TypedDict, Unpack
 
@@ -21,7 +21,6 @@ TIMEOUT: Final = timedelta(seconds=60)
 OUTPUT: Final = 32 * 2**20  # bytes of stdout; the names in a tree of 100,000 files fit
 _COMPLAINT: Final = 64 * 2**10  # bytes of stderr
 _GRACE: Final = 2.0  # git removes its lock files when it is asked to end
-_CHUNK: Final = 64 * 2**10
 
 # A repository cannot change these: what stands on the command line comes last.
 _SWITCHES: Final = """
@@ -140,7 +139,8 @@ async def call(directory: str, *args: str, **said: Unpack[CallOptions]) -> GitOu
     """Call git in *directory* and return what it said; the call ends, whatever git does.
 
     Nothing is inherited from the machine's settings of git, and only two protocols are open. A
-    call has a process group of its own, a time, and so much output.
+    call has a process group of its own, a time, and so much output. That goes to files: the end
+    of a pipe would come only when all that git has started have closed it.
     """
     local, timeout = said.get("local"), said.get("timeout", TIMEOUT)
     author, committer = said.get("author", HORAE), said.get("committer", HORAE)
@@ -163,8 +163,8 @@ async def call(directory: str, *args: str, **said: Unpack[CallOptions]) -> GitOu
         del environment["GIT_CONFIG_GLOBAL"], environment["GIT_CONFIG_NOSYSTEM"]
     with (
         tempfile.TemporaryFile() as given,
-        closing(_Drain(OUTPUT)) as out,
-        closing(_Drain(_COMPLAINT)) as err,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
     ):
         given.write(said.get("stdin", b""))
         given.seek(0)
@@ -173,17 +173,15 @@ async def call(directory: str, *args: str, **said: Unpack[CallOptions]) -> GitOu
                 *("git", *(word for option in options for word in ("-c", option)), *args),
                 cwd=directory,
                 env=environment,
-                stdin=given.fileno(),
-                stdout=out.inlet,
-                stderr=err.inlet,
+                stdin=given,
+                stdout=out,
+                stderr=err,
                 start_new_session=True,
             )
         except FileNotFoundError as error:
             is_there = os.path.isdir(directory)
             reason = "git is not installed" if is_there else "is not a directory"
             raise GitError(directory, reason) from error
-        out.begin()
-        err.begin()
         if (most := said.get("most")) is not None and sys.platform == "linux":
             import resource
 
@@ -201,52 +199,14 @@ async def call(directory: str, *args: str, **said: Unpack[CallOptions]) -> GitOu
         except BaseException:
             _kill(process.pid, signal.SIGKILL)
             raise
-    if out.is_cut:
-        raise GitRefusedError(directory, f"git {args[0]} printed more than {OUTPUT:,} bytes")
-    complaint = masked(err.kept.decode("utf-8", "replace"))
-    return GitOutput(process.returncode or 0, bytes(out.kept), complaint)
+        if os.fstat(out.fileno()).st_size > OUTPUT:
+            raise GitRefusedError(directory, f"git {args[0]} printed more than {OUTPUT:,} bytes")
+        for file in (out, err):
+            file.seek(0)
+        complaint = masked(err.read(_COMPLAINT).decode("utf-8", "replace"))
+        return GitOutput(process.returncode or 0, out.read(), complaint)
 
 
 def _kill(group: int, number: signal.Signals) -> None:
     with suppress(ProcessLookupError, PermissionError):  # the group has ended
         os.killpg(group, number)
-
-
-class _Drain:
-    """A pipe whose first bytes are kept; the loop's own would wait for all that hold its end."""
-
-    def __init__(self, limit: int) -> None:
-        self._outlet, self.inlet = os.pipe()
-        os.set_blocking(self._outlet, False)
-        self._limit = limit
-        self.kept = bytearray()
-        self.is_cut = False
-
-    def begin(self) -> None:
-        os.close(self.inlet)
-        self.inlet = -1
-        asyncio.get_running_loop().add_reader(self._outlet, self._read)
-
-    def close(self) -> None:
-        if self.inlet >= 0:
-            os.close(self.inlet)
-        else:
-            asyncio.get_running_loop().remove_reader(self._outlet)
-            # A pipe holds no more than a mebibyte: whoever still writes is not waited for.
-            for _ in range(2**20 // _CHUNK):
-                if not self._read():
-                    break
-        os.close(self._outlet)
-
-    def _read(self) -> bool:
-        try:
-            data = os.read(self._outlet, _CHUNK)
-        except BlockingIOError:
-            return False
-        if not data:
-            asyncio.get_running_loop().remove_reader(self._outlet)
-            return False
-        room = self._limit - len(self.kept)
-        self.is_cut |= len(data) > room
-        self.kept += data[:room]
-        return True
