@@ -22,7 +22,7 @@ from horae.config.trust import TrustError
 from horae.core.actor import acting
 from horae.core.guarded import GUARDED, is_guarded
 from horae.files.git.arrivals import NAME, ArrivalsError, arrivals_at
-from horae.files.git.repository import Git, UpdateOutcome, UpdateRefusal
+from horae.files.git.repository import Git, UpdateRefusal
 
 PERSON = {
     "GIT_AUTHOR_NAME": "ada",
@@ -69,9 +69,9 @@ class World:
         git("commit", "-qm", "change the settings", at=self.peer)
         return git("rev-parse", "HEAD", at=self.peer)
 
-    def pull(self) -> UpdateOutcome:
-        """Let the engine pull."""
-        return asyncio.run(Git(self.plan).pull(source=self.peer)).ending
+    def pull(self) -> bool:
+        """Let the engine pull; tell whether the tree was brought up to date."""
+        return not asyncio.run(Git(self.plan).pull(source=self.peer)).is_refused
 
     def command(self, where: str = ".") -> tuple[str, ...] | None:
         """Return what would run agents after a start now."""
@@ -117,7 +117,7 @@ def test_every_guarded_setting_is_in_the_reference() -> None:
 
 def test_a_pulled_command_does_not_count_and_other_settings_do(world: World) -> None:
     commit = world.push(THEIRS)
-    assert world.pull() is UpdateOutcome.FAST_FORWARDED
+    assert world.pull()
     config = load(str(world.plan), environ={})
     assert (config.agent_command, config.zone) == (("mine",), "Europe/Berlin")
     [waits] = untrusted(config).waiting
@@ -245,7 +245,7 @@ def test_a_link_in_place_of_the_file_does_not_come_in(world: World) -> None:
     (world.peer / "horae.toml").symlink_to("evil.toml")
     git("add", "-A", at=world.peer)
     git("commit", "-qm", "link", at=world.peer)
-    assert world.pull() is UpdateOutcome.LEFT_ALONE
+    assert not world.pull()
     assert world.command() == ("mine",)
 
 

@@ -30,8 +30,6 @@ from horae.files.git.calls import (
 from horae.files.git.repository import (
     FileState,
     Git,
-    Pushed,
-    UpdateOutcome,
     UpdateRefusal,
     is_repository,
     repository_of,
@@ -156,16 +154,17 @@ def world(template: Path, tmp_path: Path) -> World:
 
 @story
 async def test_a_tree_with_nothing_new_is_up_to_date(world: World) -> None:
+    head = git("rev-parse", "HEAD", at=world.plan).strip()
     pulled = await Git(world.plan, local=[world.origin]).pull()
-    assert (pulled.ending, pulled.before) == (UpdateOutcome.UP_TO_DATE, pulled.after)
+    assert (pulled.why, pulled.commit) == (None, head)
+    assert git("rev-parse", "HEAD", at=world.plan).strip() == head
 
 
 @story
 async def test_a_tree_goes_forward_to_what_others_pushed(world: World) -> None:
     world.write("new.org", "* New\n")
-    assert (
-        await Git(world.plan, local=[world.origin]).pull()
-    ).ending is UpdateOutcome.FAST_FORWARDED
+    pulled = await Git(world.plan, local=[world.origin]).pull()
+    assert (pulled.why, pulled.commit) == (None, git("rev-parse", "HEAD", at=world.peer).strip())
     assert (world.plan / "new.org").read_text() == "* New\n"
     assert await Git(world.plan).head() == git("rev-parse", "main", at=world.origin).strip()
 
@@ -174,7 +173,7 @@ async def test_a_tree_goes_forward_to_what_others_pushed(world: World) -> None:
 async def test_what_both_sides_wrote_is_merged_if_it_fits(world: World) -> None:
     world.write("plan.org", "* TODO Sow\npeas\n\n\n\n* TODO Mow\nlawn\n")
     world.write("plan.org", "* TODO Sow\nbeans\n\n\n\n* TODO Mow\nmeadow\n", at=world.plan)
-    assert (await Git(world.plan, local=[world.origin]).pull()).ending is UpdateOutcome.MERGED
+    assert not (await Git(world.plan, local=[world.origin]).pull()).is_refused
     assert (world.plan / "plan.org").read_text() == "* TODO Sow\npeas\n\n\n\n* TODO Mow\nmeadow\n"
     assert git("status", "--porcelain", at=world.plan) == ""
     assert git("log", "-1", "--format=%an %cn %P", at=world.plan).startswith("horae horae ")
@@ -186,7 +185,7 @@ async def test_a_conflict_is_left_alone_byte_for_byte(world: World) -> None:
     world.write("plan.org", "ours\n", at=world.plan)
     before = world.seen()
     pulled = await Git(world.plan, local=[world.origin]).pull()
-    assert (pulled.ending, pulled.why) == (UpdateOutcome.LEFT_ALONE, UpdateRefusal.CONFLICT)
+    assert pulled.why is UpdateRefusal.CONFLICT
     assert pulled.paths == ("plan.org",)
     assert world.seen() == before
     assert git("status", "--porcelain", at=world.plan) == ""
@@ -204,7 +203,7 @@ async def test_work_that_is_not_committed_is_left_alone_byte_for_byte(
         git("add", "plan.org", at=world.plan)
     before, status = world.seen(), git("status", "--porcelain", at=world.plan)
     pulled = await Git(world.plan, local=[world.origin]).pull()
-    assert (pulled.ending, pulled.why) == (UpdateOutcome.LEFT_ALONE, UpdateRefusal.DIRTY)
+    assert pulled.why is UpdateRefusal.DIRTY
     assert world.seen() == before
     assert git("status", "--porcelain", at=world.plan) == status
 
@@ -214,9 +213,7 @@ async def test_work_that_is_not_in_the_way_stays_while_the_tree_goes_forward(wor
     world.write("new.org", "* New\n")
     (world.plan / "plan.org").write_text("a person is writing this\n")
     (world.plan / "draft.org").write_text("and this\n")
-    assert (
-        await Git(world.plan, local=[world.origin]).pull()
-    ).ending is UpdateOutcome.FAST_FORWARDED
+    assert not (await Git(world.plan, local=[world.origin]).pull()).is_refused
     assert (world.plan / "plan.org").read_text() == "a person is writing this\n"
     assert (world.plan / "draft.org").read_text() == "and this\n"
 
@@ -230,7 +227,7 @@ async def test_a_file_that_git_does_not_keep_is_never_overwritten(
     (world.plan / "new.org").write_text("mine\n")
     (world.plan / ".git/info/exclude").write_text(ignore)
     pulled = await Git(world.plan, local=[world.origin]).pull()
-    assert (pulled.ending, pulled.why) == (UpdateOutcome.LEFT_ALONE, UpdateRefusal.DIRTY)
+    assert pulled.why is UpdateRefusal.DIRTY
     assert (world.plan / "new.org").read_text() == "mine\n"
 
 
@@ -243,7 +240,7 @@ async def test_an_origin_that_was_rewritten_takes_nothing_away(world: World) -> 
     git("push", "-q", "--force", "origin", "main", at=world.peer)
     pulled = await Git(world.plan, local=[world.origin]).pull()
     assert (world.plan / "ours.org").read_text() == "* Ours\n"
-    assert (pulled.ending, pulled.why) == (UpdateOutcome.LEFT_ALONE, UpdateRefusal.REFUSED)
+    assert pulled.why is UpdateRefusal.REFUSED
     assert await Git(world.plan).head() == ours
 
 
@@ -297,7 +294,7 @@ async def test_a_path_that_is_named_is_known_by_where_it_leads(world: World) -> 
         git("remote", "set-url", "origin", address, at=world.plan)
         world.write("new.org", f"* {address}\n")
         pulled = await Git(world.plan, local=[world.origin]).pull()
-        assert pulled.ending is UpdateOutcome.FAST_FORWARDED
+        assert not pulled.is_refused
     # What the link is let lead to later is another repository.
     (world.root / "link.git").unlink()
     (world.root / "link.git").symlink_to(world.peer / ".git")
@@ -397,13 +394,13 @@ async def test_no_hook_runs_whatever_is_done(world: World) -> None:
     world.canary.unlink()
     (world.plan / "plan.org").write_text("* DONE Sow\n")
     assert (await tree.commit("plan.org", message="x", author=WREN, was=FileState.CLEAN)).sha
-    assert (await tree.push()).ending is Pushed.PUSHED
+    assert not (await tree.push()).is_refused
     git("-c", "core.hooksPath=/dev/null", "pull", "-q", at=world.peer)
     (world.peer / "more.org").write_text("x")
     peer = Git(world.peer, local=[world.origin])
     assert (await peer.commit("more.org", message="x", author=WREN, was=FileState.ABSENT)).sha
-    assert (await peer.push()).ending is Pushed.PUSHED
-    assert (await tree.pull()).ending is UpdateOutcome.FAST_FORWARDED
+    assert not (await peer.push()).is_refused
+    assert not (await tree.pull()).is_refused
     clone = await tree.clone(world.root / "clone")
     assert (await tree.deliver(clone.root, agent="wren", run="7")).is_delivered
     assert not world.canary.exists()
@@ -456,7 +453,7 @@ async def test_what_a_tree_must_not_hold_does_not_come_in(world: World, reason: 
     world.send(TREES[reason], "100644 inline fine.org")
     before = world.seen()
     pulled = await Git(world.plan, local=[world.origin]).pull()
-    assert (pulled.ending, pulled.why) == (UpdateOutcome.LEFT_ALONE, UpdateRefusal.NOT_ACCEPTED)
+    assert pulled.why is UpdateRefusal.NOT_ACCEPTED
     assert reason in pulled.words
     assert world.seen() == before
 
@@ -480,7 +477,7 @@ async def test_a_name_like_an_option_or_a_pattern_is_only_a_name(world: World) -
     for name in names:
         world.write(f"./{name}", "x\n")
     tree = Git(world.plan, local=[world.origin])
-    assert (await tree.pull()).ending is UpdateOutcome.FAST_FORWARDED
+    assert not (await tree.pull()).is_refused
     (world.plan / "plan.org").write_text("a person is writing this\n")
     for name in names:
         assert await tree.status(name) is FileState.CLEAN
@@ -732,7 +729,7 @@ async def test_a_repository_is_held_by_one_at_a_time_and_by_one_again(world: Wor
     other = Git(world.plan, local=local, timeout=timedelta(seconds=0.1))
     async with one.held():
         async with one.held():
-            assert (await one.pull()).ending is UpdateOutcome.UP_TO_DATE
+            assert not (await one.pull()).is_refused
         with pytest.raises(GitBusyError, match="another process"):
             async with other.held():
                 pass
@@ -777,7 +774,7 @@ async def test_a_clone_shares_no_file_and_no_setting_with_its_plan(world: World)
 async def test_a_clone_follows_its_plan(world: World) -> None:
     clone = await Git(world.plan).clone(world.root / "wren")
     world.write("plan.org", "newer\n", at=world.plan)
-    assert (await clone.pull(source=world.plan)).ending is UpdateOutcome.FAST_FORWARDED
+    assert not (await clone.pull(source=world.plan)).is_refused
     assert (world.root / "wren/plan.org").read_text() == "newer\n"
 
 
@@ -857,14 +854,14 @@ async def test_a_push_that_comes_second_is_told_from_one_that_fails(world: World
     world.write("peer.org", "x\n")
     world.write("ours.org", "x\n", at=world.plan)
     tree = Git(world.plan, local=[world.origin])
-    assert (await tree.push()).ending is Pushed.BEHIND
+    assert (await tree.push()).why is UpdateRefusal.BEHIND
     hook = world.origin / "hooks/pre-receive"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\nexit 1\n")
     hook.chmod(0o755)
     await tree.pull()
     refused = await tree.push()
-    assert refused.ending is Pushed.FAILED
+    assert refused.why is UpdateRefusal.REFUSED
     assert "pre-receive hook declined" in refused.words
 
 
@@ -881,7 +878,7 @@ async def test_a_proposal_moves_nothing(world: World) -> None:
     assert git("log", "-1", "--format=%an %at", made, at=world.plan).split() == [
         "wren", str(int(NOW.timestamp())),
     ]  # fmt: skip
-    assert (await tree.advance(made)).ending is UpdateOutcome.FAST_FORWARDED
+    assert not (await tree.advance(made)).is_refused
     assert (world.plan / "plan.org").read_text() == "* DOING Sow\n"
 
 

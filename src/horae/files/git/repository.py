@@ -92,34 +92,30 @@ def without_password(url: str) -> str:
     return _PASSWORD.sub(r"\1@", url)
 
 
-class UpdateOutcome(StrEnum):
-    UP_TO_DATE = "up-to-date"  # there was nothing new
-    FAST_FORWARDED = "fast-forwarded"  # the tree is as the other side has it
-    MERGED = "merged"  # both sides had something, and it fits together
-    LEFT_ALONE = "left-alone"  # not one byte was changed
-
-
 class UpdateRefusal(StrEnum):
+    """Why a tree or a branch is not updated, and not one byte of it changed."""
+
     CONFLICT = "conflict"  # both sides changed the same lines
     DIRTY = "dirty"  # work that is not committed stands in the way
     NO_ORIGIN = "no-origin"  # there is nowhere to pull from
     TIMEOUT = "timeout"  # the other side did not answer in time
     REFUSED = "refused"  # git would not do it
     NOT_ACCEPTED = "not-accepted"  # it must not come in, whenever it is tried
+    BEHIND = "behind"  # another push was first
 
 
 @dataclass(frozen=True, slots=True)
-class Pull:
-    ending: UpdateOutcome
+class Update:
+    """How a tree was brought up to date, or a branch pushed."""
+
     why: UpdateRefusal | None = None
     words: str = ""
-    before: str | None = None
-    after: str | None = None
+    commit: str | None = None  # where a tree is now
     paths: tuple[str, ...] = ()  # where a conflict is
 
     @property
-    def is_left_alone(self) -> bool:
-        return self.ending is UpdateOutcome.LEFT_ALONE
+    def is_refused(self) -> bool:
+        return self.why is not None
 
 
 class FileState(StrEnum):
@@ -140,17 +136,6 @@ _KEPT_BY_USER: Final = {
 
 class CommitResult(NamedTuple):
     sha: str | None
-    words: str = ""
-
-
-class Pushed(StrEnum):
-    PUSHED = "pushed"
-    BEHIND = "behind"  # another push was first
-    FAILED = "failed"
-
-
-class Push(NamedTuple):
-    ending: Pushed
     words: str = ""
 
 
@@ -327,28 +312,28 @@ class Git:
         async with self.held():
             return await self._fetched(url, branch, "origin")
 
-    async def pull(self, *, source: StrPath | None = None) -> Pull:
+    async def pull(self, *, source: StrPath | None = None) -> Update:
         """Bring the tree up to date with its origin, or with the tree at *source*."""
         try:
             async with self.held():
                 is_ours = source is not None
                 url = await self.origin() if source is None else os.path.realpath(source)
                 if url is None:
-                    return _left(UpdateRefusal.NO_ORIGIN, "the repository has no origin")
+                    return Update(UpdateRefusal.NO_ORIGIN, "the repository has no origin")
                 # A member may have another branch checked out, or none: it follows the plan's.
                 branch = await (self if source is None else self._like(source)).branch()
                 remote = "plan" if is_ours else "origin"
                 tip = await self._fetched(url, branch, remote, is_ours=is_ours)
                 if tip is None:
                     words = f"{masked(url)} has no branch {branch} yet"
-                    return _left(UpdateRefusal.NO_ORIGIN, words)
+                    return Update(UpdateRefusal.NO_ORIGIN, words)
                 return await self._bring_in(tip, f"{remote}/{branch}")
         except (calls.GitTimeoutError, calls.GitBusyError) as error:
-            return _left(UpdateRefusal.TIMEOUT, error.reason)
+            return Update(UpdateRefusal.TIMEOUT, error.reason)
         except GitError as error:
-            return _left(UpdateRefusal.REFUSED, str(error))
+            return Update(UpdateRefusal.REFUSED, str(error))
 
-    async def advance(self, commit: str) -> Pull:
+    async def advance(self, commit: str) -> Update:
         async with self.held():
             return await self._bring_in(commit, "a commit")
 
@@ -487,13 +472,13 @@ class Git:
         assert made is not None, "fast-import has just made it"
         return made
 
-    async def push(self, branch: str | None = None, *, commit: str | None = None) -> Push:
+    async def push(self, *, commit: str | None = None) -> Update:
         try:
             async with self.held():
-                name = branch or await self.branch()
-                return await self._push(commit or f"refs/heads/{name}", name)
+                branch = await self.branch()
+                return await self._push(commit or f"refs/heads/{branch}", branch)
         except GitError as error:
-            return Push(Pushed.FAILED, str(error))
+            return Update(UpdateRefusal.REFUSED, str(error))
 
     async def clone(self, target: StrPath) -> Git:
         """Return a repository of its own at *target*, a new directory, for a member to work in.
@@ -569,10 +554,10 @@ class Git:
                 finally:
                     if not is_kept:
                         await self._git("update-ref", "-d", f"refs/heads/{branch}", tip, fails=True)
-            if ended.is_left_alone:
+            if ended.is_refused:
                 return DeliveryResult(is_delivered=False, words=ended.words)
             await theirs._git("update-ref", _DELIVERED, tip, fails=True)  # noqa: SLF001
-            return DeliveryResult(is_delivered=True, commit=ended.after, words=ended.words)
+            return DeliveryResult(is_delivered=True, commit=ended.commit, words=ended.words)
         except GitError as error:
             return DeliveryResult(is_delivered=False, words=str(error))
 
@@ -611,7 +596,7 @@ class Git:
         refusal = ""
         for name in (branch, f"{branch}-{tip[:12]}"):  # another machine may have the first
             pushed = await self._push(tip, name)
-            if pushed.ending is Pushed.PUSHED:
+            if not pushed.is_refused:
                 return replace(kept, branch=name)
             refusal = pushed.words
         words = f"{words}; not pushed to {branch} either: {refusal}"
@@ -645,18 +630,18 @@ class Git:
             count = await self._git("rev-list", "--count", commit, "--not", "HEAD")
             head = await self.head()
             merged = commit if head is None else await self._merged(head, commit, "")
-            conflicts = merged.paths if isinstance(merged, Pull) else ()
+            conflicts = merged.paths if isinstance(merged, Update) else ()
             written_at = datetime.fromtimestamp(int(at), UTC)
             paths = tuple(filter(None, files.items))
             found.append(KeptWork(name, ref, commit, written_at, int(count.text), paths, conflicts))
         return found
 
-    async def take_in(self, work: KeptWork) -> Pull:
+    async def take_in(self, work: KeptWork) -> Update:
         """Merge kept work as a delivery is, and forget its branch if that went well."""
         async with self.held():
             bring = self._bring_in if await self.origin() is None else self._send
             ended = await bring(work.commit, f"the work {work.name}")
-            if not ended.is_left_alone:
+            if not ended.is_refused:
                 await self.drop(work)
             return ended
 
@@ -665,7 +650,7 @@ class Git:
             await self._git("update-ref", "-d", f"refs/heads/{WORK}/{work.name}")
             if work.ref.startswith("refs/remotes/") or self._address is not None:
                 pushed = await self._push("", f"{WORK}/{work.name}")
-                if pushed.ending is not Pushed.PUSHED:
+                if pushed.is_refused:
                     raise GitError(self.root, f"the branch stays at the origin: {pushed.words}")
                 await self._git("update-ref", "-d", work.ref)
 
@@ -785,18 +770,18 @@ class Git:
             for path in _half_fetched(self.root) - there:
                 _sweep(path)
 
-    async def _bring_in(self, theirs: str, what: str) -> Pull:
+    async def _bring_in(self, theirs: str, what: str) -> Update:
         ours = await self.head()
         if ours is None:
             words = "the repository has no commits; create the first one"
-            return _left(UpdateRefusal.REFUSED, words)
-        if await self._is_ancestor(theirs, ours):
-            return Pull(UpdateOutcome.UP_TO_DATE, before=ours, after=ours)
+            return Update(UpdateRefusal.REFUSED, words)
         merged = await self._merged(ours, theirs, f"Merge {what}")
-        if isinstance(merged, Pull):
+        if isinstance(merged, Update):
             return merged
+        if merged == ours:
+            return Update(commit=ours)
         if reason := await self._objection(ours, merged):
-            return _left(UpdateRefusal.NOT_ACCEPTED, reason)
+            return Update(UpdateRefusal.NOT_ACCEPTED, reason)
         async with self._settings_noted(ours, merged):
             said = await self._git(
                 "merge", "--ff-only", "--no-overwrite-ignore", "--no-stat", "--quiet",
@@ -805,16 +790,15 @@ class Git:
         if said.code:
             is_dirty = _IN_THE_WAY.search(said.err) is not None
             why = UpdateRefusal.DIRTY if is_dirty else UpdateRefusal.REFUSED
-            return _left(why, " ".join(said.err.split()))
-        ending = UpdateOutcome.FAST_FORWARDED if merged == theirs else UpdateOutcome.MERGED
-        return Pull(ending, before=ours, after=merged)
+            return Update(why, " ".join(said.err.split()))
+        return Update(commit=merged)
 
-    async def _merged(self, ours: str, theirs: str, message: str) -> str | Pull:
+    async def _merged(self, ours: str, theirs: str, message: str) -> str | Update:
         """Return the commit that has both, which may be one of the two; no tree is touched."""
-        if await self._is_ancestor(ours, theirs):
-            return theirs
         if await self._is_ancestor(theirs, ours):
             return ours
+        if await self._is_ancestor(ours, theirs):
+            return theirs
         said = await self._git(
             "merge-tree", "--write-tree", "--name-only", "--no-messages", "-z",
             "--end-of-options", ours, theirs, fails=True,
@@ -823,9 +807,9 @@ class Git:
         if said.code == 1 and tree:
             paths = tuple(dict.fromkeys(names))
             shown = ", ".join(printable(path) for path in paths[:5])
-            return _left(UpdateRefusal.CONFLICT, f"both sides changed {shown}", paths=paths)
+            return Update(UpdateRefusal.CONFLICT, f"both sides changed {shown}", paths=paths)
         if said.code:
-            return _left(UpdateRefusal.REFUSED, said.why)
+            return Update(UpdateRefusal.REFUSED, said.why)
         made = await self._git("commit-tree", tree, "-p", ours, "-p", theirs, "-m", message)
         return made.text
 
@@ -889,10 +873,10 @@ class Git:
         except ArrivalsError as error:
             raise GitRefusedError(error.path, error.reason) from None
 
-    async def _push(self, commit: str, branch: str) -> Push:
+    async def _push(self, commit: str, branch: str) -> Update:
         url = await self.origin("pushurl") or await self.origin()
         if url is None:
-            return Push(Pushed.FAILED, "the repository has no origin")
+            return Update(UpdateRefusal.NO_ORIGIN, "the repository has no origin")
         said = await self._git(
             "push", "--porcelain", "--no-verify", "--no-signed", "--end-of-options", url,
             f"{commit}:refs/heads/{branch}",
@@ -901,33 +885,32 @@ class Git:
         if said.code == 0:
             if commit:  # else it was removed there
                 await self._git("update-ref", f"refs/remotes/origin/{branch}", commit)
-            return Push(Pushed.PUSHED)
+            return Update()
         refused = [line for line in said.text.splitlines() if line.startswith("!")]
         words = masked(refused[0].rpartition("\t")[2]) if refused else said.why
         # Two pushes at the same moment: the origin turns one of them away, in words of its own.
         is_behind = bool(refused) and _FIRST.search(f"{words} {said.err}") is not None
-        return Push(Pushed.BEHIND if is_behind else Pushed.FAILED, words)
+        return Update(UpdateRefusal.BEHIND if is_behind else UpdateRefusal.REFUSED, words)
 
-    async def _send(self, tip: str, what: str) -> Pull:
+    async def _send(self, tip: str, what: str) -> Update:
         """Push a commit, or its merge with what the origin has, and follow with the tree."""
         here = await self.branch()
         for _ in range(_ATTEMPTS):
             base = await self.fetch()
             merged = tip if base is None else await self._merged(base, tip, f"Merge {what}")
-            if isinstance(merged, Pull):
+            if isinstance(merged, Update):
                 return merged
             seen = base or await self.head()
             if seen is not None and (reason := await self._objection(seen, merged)):
-                return _left(UpdateRefusal.NOT_ACCEPTED, reason)
+                return Update(UpdateRefusal.NOT_ACCEPTED, reason)
             pushed = await self._push(merged, here)
-            if pushed.ending is Pushed.PUSHED:
+            if not pushed.is_refused:
                 followed = await self._bring_in(merged, f"origin/{here}")
                 words = f"the working tree was not updated: {followed.words}"
-                words = words if followed.why else ""
-                return Pull(UpdateOutcome.FAST_FORWARDED, words=words, after=merged)
-            if pushed.ending is Pushed.FAILED:
-                return _left(UpdateRefusal.REFUSED, pushed.words)
-        return _left(UpdateRefusal.TIMEOUT, "other pushes came first each time")
+                return Update(words=words if followed.is_refused else "", commit=merged)
+            if pushed.why is not UpdateRefusal.BEHIND:
+                return pushed
+        return Update(UpdateRefusal.TIMEOUT, "other pushes came first each time")
 
 
 async def edit_and_commit(
@@ -954,10 +937,6 @@ async def edit_and_commit(
     except GitError as error:
         edited = made[0] if made else await asyncio.to_thread(make)
         return edited, CommitResult(None, error.reason)
-
-
-def _left(why: UpdateRefusal, words: str, *, paths: tuple[str, ...] = ()) -> Pull:
-    return Pull(UpdateOutcome.LEFT_ALONE, why, words, paths=paths)
 
 
 def _half_fetched(root: str) -> frozenset[str]:

@@ -28,7 +28,7 @@ from horae.files.read import printable
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 
-    from horae.files.git.repository import Pull
+    from horae.files.git.repository import Update
     from horae.files.read import StrPath
 
 log = logging.getLogger(__name__)
@@ -136,8 +136,8 @@ class Trees:
             key = self.lock(agent)
             path, plan = self.path_of(key), self._git(self.root)
             troubles = []
-            if self.origin is not None and (pulled := await plan.pull()).is_left_alone:
-                troubles.append(why_left(pulled))
+            if self.origin is not None and (pulled := await plan.pull()).is_refused:
+                troubles.append(why_refused(pulled))
             if not is_repository(path) or not _is_whole(path):
                 troubles += _move_away(path)
                 async with _whole(path) as new:
@@ -146,11 +146,12 @@ class Trees:
             await self._recover(key, is_member=is_member)
             tree = self._git(path)
             pulled = await tree.pull(source=self.root)
-            if pulled.is_left_alone:
+            if pulled.is_refused:
                 behind = await tree.behind(f"refs/remotes/plan/{await plan.branch()}")
                 many = "1 commit" if behind == 1 else f"{behind} commits"
                 conflict = f"conflict in {', '.join(map(printable, pulled.paths[:5]))}"
-                troubles.append(f"{many} behind, {conflict if pulled.paths else why_left(pulled)}")
+                why = conflict if pulled.paths else why_refused(pulled)
+                troubles.append(f"{many} behind, {why}")
             edits = tuple(each for each in await plan.uncommitted() if _is_plan(each))
             return Tree(path, key, "; ".join(troubles), edits)
         except (GitError, OSError) as error:
@@ -341,11 +342,11 @@ class PlanTree:
             if await git.unshared():
                 await git.push()  # if somebody was first, that is merged below
             pulled = await git.pull()
-            if pulled.is_left_alone:
-                return f"{self.path}: {why_left(pulled)}"
+            if pulled.is_refused:
+                return f"{self.path}: {why_refused(pulled)}"
             if await git.unshared():
                 pushed = await git.push()
-                if pushed.ending is not repository.Pushed.PUSHED:
+                if pushed.is_refused:
                     return f"{self.path}: local commits are not pushed: {pushed.words}"
         except GitError as error:
             return str(error)
@@ -450,5 +451,5 @@ def kept_words(root: Path) -> list[str]:
     ]
 
 
-def why_left(pulled: Pull) -> str:
-    return f"{pulled.why}: {pulled.words}" if pulled.words else str(pulled.why)
+def why_refused(update: Update) -> str:
+    return f"{update.why}: {update.words}" if update.words else str(update.why)

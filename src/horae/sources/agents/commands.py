@@ -27,7 +27,7 @@ from horae.core.text import moment_text
 from horae.errors import Exit, HoraeError
 from horae.files.git.calls import GitRefusedError
 from horae.files.git.repository import WORK, Git, KeptWork, UpdateRefusal, is_repository
-from horae.files.git.trees import Trees, why_left
+from horae.files.git.trees import Trees, why_refused
 from horae.process.processes import LOG_NAME, Processes
 from horae.process.run_settings import RunSettings
 from horae.sources.agents import runner
@@ -361,9 +361,9 @@ def take(work: str, *, root: str, output: out.Output) -> None:
                 f" `git merge {WORK}/{found.name}`, then `horae agent work drop {found.name}`"
             )
             raise HoraeError(said, code="work_conflict", exit_code=Exit.CONFLICT, name=found.name)
-        if ended.is_left_alone:
-            raise GitRefusedError(place.git.root, why_left(ended))
-        return {**place.data(found), "merged": ended.after}, found.name
+        if ended.is_refused:
+            raise GitRefusedError(place.git.root, why_refused(ended))
+        return {**place.data(found), "merged": ended.commit}, found.name
 
     data, name = asyncio.run(bring())
     out.print_answer(output, data, f"{name} is merged; its branch is removed")

@@ -24,7 +24,7 @@ from horae.errors import HoraeError
 from horae.files.edit import EditConflictError, Splice, create, edit
 from horae.files.git.calls import HORAE, GitError
 from horae.files.git.repository import Git, Logged, UpdateRefusal, edit_and_commit, is_repository
-from horae.files.git.trees import Undelivered, why_left
+from horae.files.git.trees import Undelivered, why_refused
 from horae.files.read import PlanFileError, digest_of, find_plans, head_of, read_plan
 from horae.org.document import read
 from horae.sources.crew import briefing, diary, rules, tick
@@ -262,8 +262,8 @@ class KeeperRunner:
         if not self.keeping.gitops or not is_repository(root):
             return {}
         pulled = await Git(root, local=self.local).pull()
-        is_trouble = pulled.is_left_alone and pulled.why is not UpdateRefusal.NO_ORIGIN
-        return {"pull": why_left(pulled)} if is_trouble else {}
+        is_trouble = pulled.is_refused and pulled.why is not UpdateRefusal.NO_ORIGIN
+        return {"pull": why_refused(pulled)} if is_trouble else {}
 
     def _lifecycle(self, member: rules.Member) -> Lifecycle | None:
         if member.lifecycle is None:

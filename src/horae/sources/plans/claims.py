@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from horae.errors import Exit, HoraeError
 from horae.files.edit import edit, spliced
 from horae.files.git.calls import Author, GitError, GitRefusedError, LocalOriginError
-from horae.files.git.repository import FileState, Git, Pushed, UpdateRefusal, repository_of
+from horae.files.git.repository import FileState, Git, UpdateRefusal, repository_of
 from horae.files.read import LIMIT, PlanFileError, StrPath, decoded, read_plan
 from horae.org.document import read
 from horae.org.plan import is_id
@@ -170,7 +170,7 @@ class HeadlineClaim:
             if made.commit is None:
                 return made
             ended = await git.advance(made.commit)
-            if ended.is_left_alone:
+            if ended.is_refused:
                 why = f": {ended.words}"
                 if ended.why is UpdateRefusal.DIRTY:
                     why = ", because the file has uncommitted changes; commit or stash them first"
@@ -203,13 +203,13 @@ class HeadlineClaim:
                 raise
             if made.commit is not None:
                 pushed = await git.push(commit=made.commit)
-                if pushed.ending is Pushed.FAILED:
-                    raise self._busy(f"the origin rejected the claim: {pushed.words}")
-                if pushed.ending is not Pushed.PUSHED:
+                if pushed.why is UpdateRefusal.BEHIND:
                     continue
+                if pushed.is_refused:
+                    raise self._busy(f"the origin rejected the claim: {pushed.words}")
             ended = await git.advance(made.commit or tip)
             words = f"the working tree was not updated: {ended.words}"
-            note = words if ended.is_left_alone else None
+            note = words if ended.is_refused else None
             return replace(made, is_pushed=made.commit is not None, note=note)
         raise self._busy("other pushes came first each time; try again")
 
