@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 AGAIN: Final = 1.0  # seconds after a database that did not answer
 LOOK: Final = timedelta(seconds=10)  # between two looks, if nobody tells of a job
-BATCH: Final = 50  # jobs that a machine takes at a time, at most
+BATCH: Final = 250  # jobs that a machine takes at a time, at most
 CLEAR: Final = (
     600.0  # seconds after which PgQueuer's log of jobs is cleared: the ledger has its own
 )
