@@ -374,6 +374,9 @@ async def routes(story: Story) -> None:
             GET /api/v1/entries/nothing
             GET /api/v1/entry-list?sort=next&limit=2
             GET /api/v1/entry-list?sort=size
+            GET /api/v1/inbox
+            GET /api/v1/inbox?limit=0
+            GET /api/v1/inbox?limit=x
             GET /api/v1/search?q=digest
             GET /api/v1/search?limit=0
             GET /api/v1/costs
@@ -454,6 +457,13 @@ async def routes(story: Story) -> None:
             POST /api/v1/entries/digest/resume
             POST /api/v1/entries/digest/resume
             POST /api/v1/entries/nothing/resume
+            POST /api/v1/entries/fails/acknowledge {"note": "known", "until": "2h", "state": "failing"}
+            POST /api/v1/entries/digest/acknowledge
+            POST /api/v1/entries/fails/acknowledge {"state": "odd"}
+            POST /api/v1/entries/nothing/acknowledge
+            POST /api/v1/entries/fails/unacknowledge
+            POST /api/v1/entries/fails/unacknowledge
+            POST /api/v1/entries/nothing/unacknowledge
             GET /api/v1/board?nose=1
             GET /api/v1/calendar?nose=1
             GET /calendar.ics?nose=1

@@ -33,6 +33,7 @@ from horae.core.entry import (
     Work,
 )
 from horae.core.identity import Mark
+from horae.core.inbox import Acknowledged, InboxState
 from horae.core.ports import DueEntry, Ended, EntryStep, Process, RunEnd, StaleTermError, Trait
 from horae.core.project import next_time
 from horae.core.receipt import Reason, ReasonCode, Receipt, Status
@@ -1082,6 +1083,53 @@ class RunSuite:
         assert listed.failures == 0
         assert (await known(ledger, entry.number)).ended_at is None
         assert not await ledger.open_runs()
+
+    @story
+    async def test_an_entry_is_bad_since_the_first_bad_result_after_the_last_good_one(
+        self, ledger: Ledger
+    ) -> None:
+        entry, filed = await waiting(ledger)
+        await used(ledger, filed, Status.FAILED)
+        numbers = [filed.number]
+        for day, outcome in enumerate((Status.DONE, Status.FAILED, Status.KILLED), 1):
+            [filed] = await decided(ledger, await known(ledger, entry.number), NINE + day * DAY)
+            await used(ledger, filed, outcome, now=NINE + day * DAY)
+            numbers.append(filed.number)
+        [bad] = await ledger.bad_results()
+        assert (bad.filed.number, bad.since, bad.times) == (numbers[-1], NINE + 2 * DAY, 2)
+        [filed] = await decided(ledger, await known(ledger, entry.number), NINE + 4 * DAY)
+        run, cancelled = await begun(ledger, filed), Reason(ReasonCode.CANCELLED, "enough")
+        await over_with(ledger, run, Status.KILLED, reason=cancelled)
+        [bad] = await ledger.bad_results()
+        assert bad.times == 2, "what a user cancelled is no result"
+        await ledger.pause(entry.number, now=NINE + 4 * DAY, term=1)
+        assert await ledger.bad_results() == []
+        await ledger.resume(entry.number, now=NINE + 4 * DAY, term=1)
+        [filed] = await decided(ledger, await known(ledger, entry.number), NINE + 5 * DAY)
+        await used(ledger, filed, Status.NO_WORK, now=NINE + 5 * DAY)
+        assert await ledger.bad_results() == [], "it has recovered"
+
+    @story
+    async def test_an_acknowledgement_replaces_the_one_before_and_is_taken_back(
+        self, ledger: Ledger
+    ) -> None:
+        entry, _ = await waiting(ledger)
+        acknowledge = partial(ledger.acknowledge, entry.number, now=NOW, term=1, since=NINE)
+        await acknowledge(state=InboxState.FAILING)
+        with acting("session:ana"):
+            await acknowledge(state=InboxState.LATE, until=NINE + DAY, note="I know")
+        [about] = await ledger.acknowledged()
+        assert about == Acknowledged(
+            entry.number, InboxState.LATE, NINE, NOW, NINE + DAY, "I know", "session:ana"
+        )
+        told = [each for each in await ledger.events_after(0) if each.kind == "acknowledged"]
+        assert told[-1].facts == {
+            "state": "late",
+            "note": "I know",
+            "until": "2026-04-02T09:00:00Z",
+        }
+        await acknowledge(state=None)
+        assert await ledger.acknowledged() == []
 
     @story
     async def test_when_a_limit_is_over_one_receipt_goes_first_and_the_others_follow_its_good_end(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 SCHEMA = "horae"
 TABLES = (
     "account",
+    "acknowledgement",
     "run_log",
     "purse",
     "run",

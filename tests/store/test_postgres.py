@@ -19,6 +19,7 @@ import pytest
 import one_run
 from horae.core.access import Token, Tokens
 from horae.core.decide import decide
+from horae.core.inbox import InboxState
 from horae.core.lease import NodeDescription, QueueJob
 from horae.core.ports import (
     ANYBODY,
@@ -1169,6 +1170,8 @@ async def lived(directory: Path) -> None:
     ended = Ended(Status.LIMITED, limit, account="claude", facts={"cost": 0.5})
     assert await ledger.end_many([RunEnd(run.number, ended)], now=NINE, term=1) != [None]
     await ledger.pause(entry.number, now=NINE, term=1, note="it rains", until=NINE + DAY)
+    failing = InboxState.FAILING
+    await ledger.acknowledge(entry.number, now=NINE, term=1, state=failing, since=NOW, note="ü")
     spec = {"kind": "cron", "cron_expr": "0 9 * * *", "agent": "ada", "prompt": "Go."}
     for name in ("one", "two", "three"):
         assert await add_trigger(ledger, name, name=name, spec=spec, now=NINE, term=1)

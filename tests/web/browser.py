@@ -123,6 +123,12 @@ seq 3 >&2
 cat
 #+end_src
 
+* Work or not :workflow:
+:PROPERTIES:
+:ID:       flaky
+:COMMAND:  sh -c 'test ! -e broken'
+:END:
+
 * Speak markup {EVIL}\x1b[31m\x9b2J :workflow:
 :PROPERTIES:
 :ID:       evil

@@ -189,7 +189,7 @@ def test_a_login_link_is_good_once_and_leaves_a_cookie_that_no_script_sees(perso
     assert cookie["sameSite"] == "Strict"
     person.go("/")
     assert person.driver.execute_script("return document.cookie") == ""
-    assert person.driver.title == "Now · Horae"
+    assert person.driver.title.endswith("Now · Horae")
 
 
 @complains_of("401")
@@ -298,7 +298,7 @@ def test_a_server_on_another_port_gets_nothing_that_it_can_replay(person: Person
                 answer = httpx.get(f"{app.near}/api/v1/status", headers=headers)
                 assert answer.status_code == 401, each
     person.go("/")
-    assert driver.title == "Now · Horae", "nor is anybody logged out by it"
+    assert driver.title.endswith("Now · Horae"), "nor is anybody logged out by it"
     assert person.ask("events", "GET")["after"] == before, "and nothing happened"
 
 
@@ -475,7 +475,14 @@ def test_run_now_asks_for_a_run_and_shows_how_it_ends(person: Person) -> None:
 
 def test_pause_lets_an_entry_rest_and_resume_lets_it_go_on(person: Person) -> None:
     person.go("/entries/mail")
-    person.press("Pause")
+    person.press("Pause…")
+    until = person.until(lambda: person.one("#ask[open] [name=until]"))
+    until.send_keys("2h")
+    note = person.one("#ask [name=note]")
+    assert note is not None
+    note.send_keys("quiet, please")
+    person.press("Pause", inside="#ask")
+    person.says("quiet, please", "#resting")
     person.says("Paused by token operator, from the page, since", "#resting")
     person.press("Resume")
     person.until(lambda: person.one("#resting") is None or None)
@@ -658,6 +665,7 @@ def test_what_somebody_else_paused_meanwhile_is_not_paused_again(person: Person)
           done();
         });"""
     )
+    person.press("Pause", inside="#ask")
     person.says(
         "Nothing was done: the entry has changed since the page was loaded. You saw: ", "#said"
     )
@@ -798,7 +806,7 @@ def test_entries_are_selected_and_paused_and_resumed_by_keys_alone(person: Perso
     press_keys(person, "j", "x", "j", "x")
     person.says("2 selected", "#bulk")
     press_keys(person, "p")
-    person.until(lambda: person.one("#bulk-pause[open]"))
+    person.until(lambda: person.one("#ask[open]"))
     press_keys(person, "2h", Keys.ENTER)
     person.says("2 entries: paused", "#said")
     person.until(lambda: len(person.all("tr .status.paused")) == 2 or None)
@@ -872,7 +880,116 @@ def test_search_finds_entries_agents_tasks_files_and_receipts_by_keys(person: Pe
     person.until(lambda: person.driver.current_url.endswith("/entries") or None)
     press_keys(person, "?")
     keys = person.until(lambda: person.one("#keys[open]"))
-    assert "select the entry" in keys.text
+    for words in ("search, and all actions", "Backfill…", "Entries", "next and previous row"):
+        assert words in keys.text
+
+
+def inbox_lines(person: Person) -> list[str]:
+    """Return the titles of what is in the inbox."""
+    script = """return [...document.querySelectorAll("#inbox > .inbox > li:not(.left) .title")]
+        .map((each) => each.textContent)"""
+    found: list[str] = person.driver.execute_script(script)
+    return found
+
+
+def ended(person: Person, entry: str, *, cancel: bool = False) -> None:
+    """Let an entry run, or cancel its run, and wait for the end."""
+    receipt = person.ask(f"entries/{entry}/run")["receipt"]
+    if cancel:
+        runs = person.until(lambda: person.ask(f"receipts/{receipt}", "GET")["runs"])
+        person.until(
+            lambda: person.ask(f"receipts/{receipt}", "GET")["status"] == "running" or None
+        )
+        person.ask(f"runs/{runs[0]['run']}/cancel")
+    person.until(lambda: person.ask(f"receipts/{receipt}", "GET")["ended_at"])
+
+
+def test_what_fails_is_in_the_inbox_until_it_recovers_and_what_i_cancel_never(
+    person: Person,
+) -> None:
+    flag = person.app.root / "broken"
+    flag.write_text("")
+    person.go("/")
+    person.mark()
+    ended(person, "flaky")
+    ended(person, "ever", cancel=True)
+    person.until(lambda: "Work or not" in inbox_lines(person) or None)
+    assert "Wait for ever" not in inbox_lines(person)
+    count = person.ask("inbox?limit=0", "GET")["count"]
+    person.until(lambda: person.driver.title == f"({count}) Now · Horae" or None)
+    icon = person.one("#icon")
+    assert icon is not None
+    assert icon.get_dom_attribute("href") == f"/icon/{count}.svg"
+    flag.unlink()
+    ended(person, "flaky")
+    person.until(lambda: "Work or not" not in inbox_lines(person) or None)
+    person.until(lambda: person.driver.title != f"({count}) Now · Horae" or None)
+    assert person.is_marked
+
+
+def test_a_failure_is_acknowledged_snoozed_and_run_again_by_keys_alone(person: Person) -> None:
+    from selenium.webdriver import Keys
+
+    ended(person, "evil")
+    number = person.ask("entries/evil", "GET")["entry"]
+    person.go("/")
+    person.until(lambda: person.one(f"#in{number}"))
+
+    def reach() -> None:
+        """Move to the failed entry."""
+        press_keys(person, *["k"] * 10)
+        for _ in range(10):
+            here = person.driver.execute_script("return document.activeElement.closest('li')?.id")
+            if here == f"in{number}":
+                return
+            press_keys(person, "j")
+        raise AssertionError("it is not reached")
+
+    reach()
+    press_keys(person, "a")
+    person.until(lambda: person.one("#ask[open]"))
+    press_keys(person, "I know", Keys.ENTER)
+    person.says("Acknowledged", "#said")
+    person.until(lambda: person.one(f"#in{number}.left"))  # it stays in place under the focus
+    [line] = [
+        each for each in person.ask("inbox", "GET")["acknowledged"] if each["entry"] == number
+    ]
+    assert line["acknowledged"]["note"] == "I know"
+    assert line["acknowledged"]["by"].startswith("session:")
+    person.driver.execute_script("document.activeElement.blur()")
+    person.click("#acknowledged summary")
+    person.press("Put back", inside=f"#acknowledged #in{number}")
+    person.driver.execute_script("document.activeElement.blur()")
+    person.until(lambda: person.one(f"#inbox > .inbox #in{number}"))
+    reach()
+    press_keys(person, "z")
+    person.until(lambda: person.one("#ask[open]"))
+    press_keys(person, Keys.ENTER)
+    person.says("Snoozed", "#said")
+    [line] = [
+        each for each in person.ask("inbox", "GET")["acknowledged"] if each["entry"] == number
+    ]
+    assert line["acknowledged"]["until"] is not None
+    before = len(person.ask("receipts?entry=evil", "GET")["receipts"])
+    press_keys(person, "r")
+    person.until(lambda: len(person.ask("receipts?entry=evil", "GET")["receipts"]) > before or None)
+
+
+def test_all_actions_of_a_page_are_in_the_palette(person: Person) -> None:
+    from selenium.webdriver import Keys
+
+    person.go("/entries/mail")
+    press_keys(person, Keys.CONTROL + "k" + Keys.NULL)
+    person.until(lambda: person.one("#search[open]"))
+    press_keys(person, "pause")
+    person.says("Pause", "#search-results li:first-child")
+    press_keys(person, Keys.ENTER)
+    person.until(lambda: person.one("#ask[open]"))
+    press_keys(person, Keys.ENTER)
+    person.until(lambda: person.one("main button[data-key=u]:not([data-fresh])"))
+    assert person.ask("entries/mail", "GET")["pause"] is not None
+    press_keys(person, "u")
+    person.until(lambda: person.one("#resting") is None or None)
 
 
 def test_a_page_is_usable_by_keys_alone(person: Person) -> None:

@@ -270,14 +270,14 @@ async def test_now_says_what_runs_what_comes_and_what_failed_and_why(tmp_path: P
         failed = await open_.here.post("entries/evil/run")
         await open_.here.ended(failed["receipt"])
         text = await open_.page("/")
-        running, _, rest = text.partition('id="h-next"')
-        coming, _, look = rest.partition('id="h-look"')
+        look, _, rest = text.partition('id="h-running"')
+        running, _, coming = rest.partition('id="h-next"')
         assert "Wait for ever" in running
         assert "begun" in running, "the last lines of its log"
         assert "1 of 4 slots" in running
         assert "Poll the mail" in coming
         assert "every 20 minutes" in coming
-        assert "Failed</h3>" in look
+        assert 'class="status failing"' in look
         assert "exit code 3" in look
         assert 'href="/plan/plan.org?line=' in look
         assert "hour 25 is outside 0-23" in look, "why something is not armed"
@@ -650,6 +650,8 @@ async def test_no_problems_is_not_said_beside_a_problem(tmp_path: Path) -> None:
     async with opened(tmp_path) as there:
         problem = (await there.here.get("status"))["problems"][0]
         now = await there.page("/")
-        assert problem.partition(":")[0] in now
+        title, _, place = problem.partition(" is not armed")[0].rstrip(")").partition(" (")
+        assert title in now
+        assert place in now
         assert "no problems" not in now.lower()
-        assert "No failed, missed or late runs." in now
+        assert "Nothing needs attention." not in now

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from horae.core.account import AccountLimit
     from horae.core.agent import Agent
     from horae.core.entry_list import EntrySummary
+    from horae.core.inbox import Acknowledged, BadResult, InboxState
     from horae.core.source import Revision, Scan
     from horae.core.tool_policy import ToolPolicy
 
@@ -298,6 +299,24 @@ class Ledger(Protocol):
         self, receipt: int, *, reason: Reason, now: datetime, term: int, account: str = ""
     ) -> bool:
         """Hold a receipt; that of an *account* until its usage limit is over."""
+
+    async def bad_results(self) -> list[BadResult]:
+        """Return the newest results of entries that may run where they are bad, newest first."""
+
+    async def acknowledged(self) -> list[Acknowledged]: ...
+
+    async def acknowledge(
+        self,
+        entry: int,
+        *,
+        now: datetime,
+        term: int,
+        state: InboxState | None,
+        since: datetime,
+        until: datetime | None = None,
+        note: str = "",
+    ) -> None:
+        """Write down that a user knows what is wrong with an entry; no state takes that back."""
 
     async def limits(self) -> list[AccountLimit]: ...
 

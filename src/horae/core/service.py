@@ -33,6 +33,7 @@ from horae.core.entry_list import (
     filtered,
 )
 from horae.core.gate import Machine, no_machine
+from horae.core.inbox import Attention, InboxState, attention
 from horae.core.ports import (
     PATIENCE,
     Clock,
@@ -316,6 +317,91 @@ class Service:
         }
         rows = [await self._entry_row(found[each.number], each.state) for each in page]
         return views.EntryList(entries=tuple(rows), total=len(fitting), counts=dict(counts))
+
+    async def attention(self) -> list[Attention]:
+        """Return what needs attention, also what a user has acknowledged."""
+        ledger, troubled = self.ledger, []
+        for trait in (Trait.BROKEN, Trait.MISSING, Trait.PAUSED):
+            troubled += await ledger.entries_that_are(trait, limit=BATCH)
+        bad, pending = await ledger.bad_results(), await self._open()
+        return attention(bad, pending, troubled, await ledger.acknowledged(), now=self.clock.now())
+
+    async def inbox(self, *, limit: int = 100) -> views.Inbox:
+        """Return the entries that need attention, and those whose state is acknowledged."""
+        now, found = self.clock.now(), await self.attention()
+        shown = [each for each in found if not each.is_hidden(now)]
+        hidden = [each for each in found if each.is_hidden(now)]
+        numbers = [each.entry for each in (*shown[:limit], *hidden[:limit])]
+        known = {each.number: each for each in await self.ledger.entries_at(numbers)}
+
+        def lines(some: Iterable[Attention]) -> tuple[views.InboxLine, ...]:
+            listed = ((each, known.get(each.entry)) for each in islice(some, limit))
+            return tuple(self._inbox_line(each, it) for each, it in listed if it is not None)
+
+        return views.Inbox(count=len(shown), entries=lines(shown), acknowledged=lines(hidden))
+
+    def _inbox_line(self, found: Attention, listed: Listed) -> views.InboxLine:
+        about, place = found.known, self._zone_of(listed)
+        is_known = about is not None and (about.state, about.since) == (found.state, found.since)
+        own: dict[str, Any] = {"title": listed.mark.title, "reason_code": found.code or None}
+        own["acknowledged"] = (
+            views.shaped(views.AcknowledgementLine, place, about, by=about.actor)
+            if about is not None and is_known
+            else None
+        )
+        kind, origin = views.InboxLine, listed.item.origin
+        return views.shaped(kind, place, found, listed, origin, zone=place, **own)
+
+    async def acknowledge(
+        self,
+        word: str,
+        *,
+        state: InboxState | None = None,
+        note: str = "",
+        until: datetime | timedelta | None = None,
+    ) -> views.InboxLine:
+        """Take an entry out of the inbox while its state stays as it is, or until a time.
+
+        If a *state* is given, the entry must still be in that one.
+        """
+        now, listed = self.clock.now(), await self.named(word)
+        about = next((e for e in await self.attention() if e.entry == listed.number), None)
+        if about is None or state not in {None, about.state}:
+            reason = "the entry needs no attention"
+            if about is not None:
+                reason = f"the entry is {about.state}, not {state}"
+            raise views.EntryStateError(listed, reason, remedy="see the inbox")
+        end = now + until if isinstance(until, timedelta) else until
+        if end is not None and end <= now:
+            raise views.RequestError(f"{key_time(end)} is in the past; name a later time")
+        await self.ledger.acknowledge(
+            listed.number,
+            now=now,
+            term=self.term,
+            state=about.state,
+            since=about.since,
+            until=end,
+            note=one_line(note),
+        )
+        return await self._inbox_again(listed)
+
+    async def unacknowledge(self, word: str) -> views.InboxLine:
+        """Put an entry back into the inbox."""
+        now, listed = self.clock.now(), await self.named(word)
+        known = {each.entry: each for each in await self.ledger.acknowledged()}
+        if listed.number not in known:
+            raise views.EntryStateError(listed, "it is not acknowledged", remedy="see the inbox")
+        since = known[listed.number].since
+        await self.ledger.acknowledge(
+            listed.number, now=now, term=self.term, state=None, since=since
+        )
+        return await self._inbox_again(listed)
+
+    async def _inbox_again(self, listed: Listed) -> views.InboxLine:
+        found = next((e for e in await self.attention() if e.entry == listed.number), None)
+        if found is None:
+            raise views.EntryStateError(listed, "the entry has recovered", remedy="see the inbox")
+        return self._inbox_line(found, listed)
 
     async def search(self, text: str, *, limit: int = 12) -> views.SearchResults:
         """Find entries, files and receipts; an entry whose title begins with the text is first."""

@@ -18,6 +18,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, structs
 from horae.core.entry import Entry, Origin
 from horae.core.entry_list import EntryState
 from horae.core.explain import WhyAnswer, Window, filed_policy_words, late
+from horae.core.inbox import InboxState
 from horae.core.receipt import Filed, Reason, Status
 from horae.core.text import entry_words, size_text
 from horae.errors import Exit, HoraeError
@@ -113,6 +114,40 @@ class EntryList(Shape, frozen=True, kw_only=True):
     entries: tuple[EntryRow, ...]
     total: int  # with this filter
     counts: dict[EntryState, int]  # with this filter, but for that of the state
+
+
+class AcknowledgementLine(Shape, frozen=True, kw_only=True):
+    at: Time
+    until: Time | None  # the end of a snooze
+    note: str
+    by: str
+
+
+class InboxLine(Written, Shape, frozen=True, kw_only=True):
+    """An entry that needs attention."""
+
+    entry: int
+    source: str
+    title: str
+    file: str
+    line: int
+    zone: str
+    state: InboxState
+    since: Time
+    reason: str
+    reason_code: Code | None
+    receipts: tuple[int, ...]  # the newest, or all that wait for approval
+    times: int  # bad results in a row, or runs that wait for approval
+    next_at: Time | None
+    acknowledged: AcknowledgementLine | None  # of this state
+
+
+class Inbox(Shape, frozen=True, kw_only=True):
+    """What needs attention; `acknowledged` is what a user knows of."""
+
+    count: int
+    entries: tuple[InboxLine, ...]
+    acknowledged: tuple[InboxLine, ...]
 
 
 class SearchResult(Shape, frozen=True, kw_only=True):

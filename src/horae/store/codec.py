@@ -32,6 +32,7 @@ from horae.core.entry import (
 )
 from horae.core.entry_list import EntrySummary
 from horae.core.identity import Mark
+from horae.core.inbox import Acknowledged, BadResult, InboxState
 from horae.core.ports import (
     DueEntry,
     Event,
@@ -327,6 +328,16 @@ def limit_of(row: LedgerRow) -> AccountLimit:
     since_at, until_at = moment(int(row["since_at"])), moment(int(row["until_at"]))
     what = row["name"], row["reason_code"]
     return AccountLimit(*what, since_at, until_at, row["tries"], row["probe"])
+
+
+def bad_of(row: LedgerRow) -> BadResult:
+    return BadResult(filed_of(row), moment(int(row["since_at"])), row["times"])
+
+
+def acknowledged_of(row: LedgerRow) -> Acknowledged:
+    since, at = moment(int(row["since_at"])), moment(int(row["at"]))
+    about = row["entry"], InboxState(row["state"]), since, at
+    return Acknowledged(*about, moment(row["until_at"]), row["note"], row["actor"])
 
 
 @_read("event")

@@ -82,6 +82,7 @@ if TYPE_CHECKING:
 
     from horae.core.decide import Decision
     from horae.core.entry_list import EntrySummary
+    from horae.core.inbox import Acknowledged, BadResult, InboxState
     from horae.core.ports import (
         DueEntry,
         Ended,
@@ -489,6 +490,35 @@ class Transaction:
             tries=limit.tries,
         )
         return limit
+
+    def bad_results(self) -> list[BadResult]:
+        return self.every(codec.bad_of, "inbox.bad")
+
+    def acknowledged(self) -> list[Acknowledged]:
+        return self.every(codec.acknowledged_of, "inbox.acknowledged")
+
+    def acknowledge(
+        self,
+        entry: int,
+        *,
+        now: datetime,
+        state: InboxState | None,
+        since: datetime,
+        until: datetime | None = None,
+        note: str = "",
+    ) -> None:
+        until_at, facts = None if until is None else micros(until), {"note": note}
+        if state is None:
+            self.change("inbox.forget", entry=entry)
+            self.tell("unacknowledged", now=now, entry=entry)
+            return
+        own = {"state": state.value, "since_at": micros(since), "until_at": until_at}
+        actor = self.actor
+        self.change(
+            "inbox.acknowledge", entry=entry, now=micros(now), note=note, actor=actor, **own
+        )
+        facts |= {"state": state.value} | ({} if until is None else {"until": key_time(until)})
+        self.tell("acknowledged", now=now, entry=entry, facts=facts)
 
     def finish(self, filed: Filed, status: Status, *, reason: Reason, now: datetime) -> bool:
         """End a receipt that has not run, or whose run is no fault of its entry."""
@@ -1394,6 +1424,9 @@ class SqlLedger(ABC):
     end_many = _writing(Transaction.end_many)
     hold = _writing(Transaction.hold)
     limits = _reading(Transaction.limits)
+    bad_results = _reading(Transaction.bad_results)
+    acknowledged = _reading(Transaction.acknowledged)
+    acknowledge = _writing(Transaction.acknowledge)
     ask_account = _writing(Transaction.ask_account)
     free_limited = _writing(Transaction.free_limited)
     release = _writing(Transaction.release)

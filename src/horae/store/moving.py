@@ -49,6 +49,7 @@ _TABLES: Final = {
     "token": "name",
     "session": "digest",
     "account": "name",
+    "acknowledgement": "entry",
 }
 _SEQUENCES: Final = {
     "run": "run_number_seq",

@@ -29,6 +29,7 @@ from horae.core.engine import LONGEST_REST
 from horae.core.entry import CadenceRule, Entry
 from horae.core.entry_list import EntryFilter, EntrySort, EntryState
 from horae.core.explain import AskedMomentError, parse_ask
+from horae.core.inbox import InboxState
 from horae.core.lease import NodePage
 from horae.core.receipt import Reason, Status
 from horae.core.scope import Scope
@@ -282,6 +283,42 @@ async def entry_list(front: Front, query: EntryListQuery) -> views.EntryList:
     return await front.service.entry_list(entry_filter, **how)
 
 
+class InboxQuery(Fields, frozen=True):
+    limit: Annotated[Number, about("maximum number of entries; 0: only the count")] = 100
+
+
+@routes.get("/api/v1/inbox", _READ)
+async def inbox(front: Front, query: InboxQuery) -> views.Inbox:
+    """List the entries that need attention, most urgent first."""
+    return await front.service.inbox(limit=min(query.limit, 1000))
+
+
+class AcknowledgeRequest(Fields, frozen=True):
+    state: Annotated[InboxState | None, about("only if the entry is in this state")] = None
+    note: Note = ""
+    until: Annotated[Text, about("end of a snooze: a time, or a duration such as 2h")] = ""
+
+
+@routes.post(f"{_ENTRY}/acknowledge", _RUN)
+async def acknowledge(front: Front, entry: str, body: AcknowledgeRequest) -> views.InboxLine:
+    """Take an entry out of the inbox until its state changes, or until a time."""
+    until = _until(body.until)
+    return await front.service.acknowledge(entry, state=body.state, note=body.note, until=until)
+
+
+@routes.post(f"{_ENTRY}/unacknowledge", _RUN)
+async def unacknowledge(front: Front, entry: str) -> views.InboxLine:
+    """Put an entry back into the inbox."""
+    return await front.service.unacknowledge(entry)
+
+
+def _until(text: str) -> timedelta | datetime | None:
+    try:
+        return parse_duration(text)
+    except DurationError:
+        return moment_of("until", text)
+
+
 class SearchQuery(Fields, frozen=True):
     q: Annotated[Word, about("words, or the number of a receipt")] = ""
     limit: Limit = 12
@@ -319,12 +356,7 @@ class PauseRequest(Fields, frozen=True):
 @routes.post(f"{_ENTRY}/pause", _RUN, tag=_entry_tag)
 async def pause(front: Front, entry: str, body: PauseRequest) -> views.PauseResult:
     """Pause an entry."""
-    until: timedelta | datetime | None
-    try:
-        until = parse_duration(body.until)
-    except DurationError:
-        until = moment_of("until", body.until)
-    return await front.service.pause(entry, note=body.note, until=until)
+    return await front.service.pause(entry, note=body.note, until=_until(body.until))
 
 
 @routes.post(f"{_ENTRY}/resume", _RUN, tag=_entry_tag)

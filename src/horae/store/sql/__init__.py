@@ -13,9 +13,8 @@ from importlib.resources import files
 from typing import Final, NamedTuple
 
 _THEMES: Final = (
-    "access", "account", "entry", "event", "prune", "purse", "receipt", "run", "session", "several",
-    "term",
-    "text", "trigger",
+    "access", "account", "entry", "event", "inbox", "prune", "purse", "receipt", "run", "session",
+    "several", "term", "text", "trigger",
 )  # fmt: skip
 _OWN: Final = {
     "": {"alike": "alike"},

@@ -11,23 +11,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from horae.files.read import MOST
 from horae.sources.board import page as board
 from horae.sources.crew import page as agents
 from horae.sources.plans import page as plan
+from horae.web.answer import HEADERS
 from horae.web.front import Front, offered
 from horae.web.page import calendar, entries, entry, now, run, sheet, timeline
 
 if TYPE_CHECKING:
     from starlette.requests import Request
-    from starlette.responses import Response
     from starlette.types import Scope
 
     from horae.web.page.sheet import PageRequest, Sheet
 
 _HERE: Final = Path(__file__).parent
+# The icon of a tab: how many entries need attention.
+_COUNTED: Final = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><circle cx="16" cy="16" r="15" '
+    'fill="#a93526"/><text x="16" y="23" font-family="sans-serif" font-size="20" '
+    'font-weight="700" text-anchor="middle" fill="#fff">{}</text></svg>'
+)
 _PAGES: Final = (now, entries, timeline, calendar, agents, board, plan, run, entry)
 VIEWS: Final[tuple[sheet.PageView, ...]] = tuple(view for page in _PAGES for view in page.VIEWS)
 
@@ -44,6 +51,11 @@ def routes(front: Front, root: Path | None = None, *, most_plans: int = MOST) ->
     async def icon(_: Request) -> Response:
         return static.answer(static.version, "mark.svg")
 
+    async def counted(request: Request) -> Response:
+        count = request.path_params["count"]
+        icon = _COUNTED.format("9+" if count > 9 else count)
+        return Response(icon, media_type="image/svg+xml", headers=HEADERS)
+
     async def no_page(asked: PageRequest) -> Sheet:
         raise sheet.PageError(f"there is no page {asked.url_path[:200]!r}")
 
@@ -51,6 +63,7 @@ def routes(front: Front, root: Path | None = None, *, most_plans: int = MOST) ->
     return [
         Route("/static/{version}/{name}", file, methods=["GET"]),
         Route("/favicon.ico", icon, methods=["GET"]),
+        Route("/icon/{count:int}.svg", counted, methods=["GET"]),
         *(Route(*each, methods=["GET"]) for each in shown),
         BrowserRoute("/{path:path}", sheet.endpoint_of(context, no_page), methods=["GET"]),
     ]

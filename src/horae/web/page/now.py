@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import structs
 
+from horae.core.inbox import InboxState
 from horae.core.receipt import ENDS, Status
 from horae.timing.rfc3339 import parse_rfc3339
 from horae.web.front import tag_of_entry
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from horae.core.lease import NodeLine
     from horae.core.ports import Run
-    from horae.core.views import ReceiptLine
+    from horae.core.views import InboxLine, ReceiptLine
 
 
 LOGGED: Final = 6  # lines of what runs now
@@ -43,9 +44,17 @@ async def now(asked: PageRequest) -> Sheet:
         lines = text.rstrip("\n").split("\n")[-LOGGED:] if text else ()
         going.append(_Going(line, run, lines))
     ended = await front.service.history(statuses=ENDS, limit=ENDED)
+    inbox = await asked.context.inbox()
+    asking = any(each.state is InboxState.APPROVAL for each in inbox.entries)
+    shown = {each.entry for each in inbox.entries}
+    found = await front.triggers.approvals() if asking and front.triggers is not None else []
     obstacles = islice(front.engine.gate.obstacles(now=look.now), 100)
     values: dict[str, object] = {
         "stands": stands,
+        "inbox": inbox,
+        "unarmed": [each for each in stands.unarmed if each.entry not in shown],
+        "approvals": {each.receipt: each for each in found},
+        "problems": _others(stands.problems, [*inbox.entries, *inbox.acknowledged]),
         "going": going,
         "reasons": {each.ask.number: each.reason for each in obstacles},
         "slots": front.engine.gate.capacity.slots,
@@ -59,6 +68,17 @@ async def now(asked: PageRequest) -> Sheet:
         "Status": Status,
     }
     return Sheet("now.html", "Now", "now", values, every=1 if going else 15)
+
+
+def _others(problems: Sequence[str], inbox: Sequence[InboxLine]) -> list[str]:
+    """Return the problems that are no state of an entry in the inbox."""
+    names = [f"{each.title} ({each.origin}) " for each in inbox]
+
+    def is_state(problem: str) -> bool:
+        name = next((each for each in names if problem.startswith(each)), None)
+        return name is not None and not problem.removeprefix(name).startswith(("cannot ", "waits"))
+
+    return [each for each in problems if not is_state(each)]
 
 
 async def _band(asked: PageRequest) -> list[TimelineMark]:

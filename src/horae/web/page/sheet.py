@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 import jinja2
+from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse, Response
 
 from horae.core.actor import actor_words
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from horae.core.ports import Ledger, Listed
+    from horae.core.views import Inbox
     from horae.web.front import Front
 
 
@@ -193,6 +195,8 @@ def tags_of(text: str) -> tuple[str, ...]:
 
 _HERE: Final = Path(__file__).parent
 _TEXT: Final = 200  # characters of one field of a query
+_INBOX: Final = timedelta(seconds=5)  # within which an inbox is not made anew without an event
+_LINES: Final = 40  # of an inbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +210,16 @@ class PageContext:
     root: Path | None = None
     most_plans: int = MOST
     _tags: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by the digest of a text
+    _inbox: dict[int, tuple[timedelta, Inbox]] = field(default_factory=dict)  # by the last event
+
+    async def inbox(self) -> Inbox:
+        """Return the inbox, which every page counts: as it is after the last event, or just was."""
+        event, elapsed = await self.ledger.newest_event(), self.front.clock.elapsed()
+        known = self._inbox.get(event)
+        if known is None or elapsed - known[0] > _INBOX:
+            self._inbox.clear()
+            known = self._inbox[event] = elapsed, await self.front.service.inbox(limit=_LINES)
+        return known[1]
 
     async def tags(self, found: Listed) -> tuple[str, ...]:
         digest = found.item.digest if isinstance(found.item, Entry) else ""
@@ -262,11 +276,28 @@ def templates(views: Sequence[PageView]) -> jinja2.Environment:
     files, strict = jinja2.FileSystemLoader(_HERE / "templates"), jinja2.StrictUndefined
     made = jinja2.Environment(loader=files, autoescape=True, finalize=_shown, undefined=strict)
     made.trim_blocks = made.lstrip_blocks = True
-    made.filters["cost"] = cost_text
+    made.filters |= {"cost": cost_text, "linked": linked}
     made.filters |= {"rough": rough, "long": length_text, "say": say, "actor": actor_words}
     made.globals["requested"] = requested_words
     made.filters["path"] = lambda text: quote(str(text), safe="/")
     made.globals["nav_items"] = [(each.name, each.path, each.word) for each in views if each.word]
+    return made
+
+
+_PLACE: Final = re.compile(r"\(([^():]+\.org):([0-9]+)\)")
+
+
+def linked(text: str) -> Markup:
+    """Return a text in which a place in a plan leads there.
+
+    >>> print(linked("Dig (a b.org:7) <failed>"))
+    Dig (<a href="/plan/a%20b.org?line=7#L7">a b.org:7</a>) &lt;failed&gt;
+    """
+    parts = _PLACE.split(harmless(text))
+    made = escape(parts[0])
+    for file, line, rest in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+        way = f"/plan/{quote(file, safe='/')}?line={line}#L{line}"
+        made += Markup('(<a href="{}">{}:{}</a>){}').format(way, file, line, rest)
     return made
 
 
@@ -305,6 +336,7 @@ def endpoint_of(context: PageContext, show: Show) -> Callable[[Request], Awaitab
             "event": await context.ledger.newest_event(),
             "trouble": None if engine.trouble is None else str(engine.trouble),
             "started_at": engine.started_at,
+            "attention": (await context.inbox()).count,
         }
         # Not in the loop: a long page takes a while to write, and the engine must not wait.
         write, version = partial(written, context.templates, sheet), context.static.version

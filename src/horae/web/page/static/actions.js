@@ -2,6 +2,12 @@
 import { refresh } from "./live.js";
 
 const said = document.getElementById("said");
+const asking = document.getElementById("ask");
+const FIELDS = {
+  until: { label: "Until", placeholder: "2h, or 2026-06-06T09:00:00Z", maxLength: 40 },
+  note: { label: "Note", placeholder: "optional", maxLength: 200 },
+  reason: { label: "Reason", placeholder: "optional", maxLength: 200 },
+};
 let hiding = null;
 
 export function say(text, isBad = false) {
@@ -19,13 +25,14 @@ function onceKey() {
 
 // Ask the engine for something; return its answer, or null after saying why there is none.
 // With a tag it is done only if nobody was faster; if somebody was, `changed` is called instead.
-export async function ask(url, body, { method = "POST", headers = {}, tag = "", changed = null } = {}) {
+export async function ask(url, body, { method = "POST", tag = "", changed = null } = {}) {
   const match = tag ? { "If-Match": `"${tag}"` } : {};
+  const once = url.endsWith("/run") ? { "Idempotency-Key": onceKey() } : {};
   let answer;
   try {
     answer = await fetch(url, {
       method,
-      headers: { "Content-Type": "application/json", ...match, ...headers },
+      headers: { "Content-Type": "application/json", ...match, ...once },
       body: JSON.stringify(body),
     });
   } catch {
@@ -42,6 +49,31 @@ export async function ask(url, body, { method = "POST", headers = {}, tag = "", 
   return null;
 }
 
+// Show fields, such as "until=1h note", and return what is written in them; null if cancelled.
+export function askFor(words, title) {
+  document.getElementById("ask-head").textContent = title;
+  document.getElementById("ask-ok").textContent = title.split(/[:\s]/, 1)[0];
+  const fields = words.split(" ").map((word) => {
+    const [name, value = ""] = word.split("=");
+    const { label, ...about } = FIELDS[name];
+    const line = document.createElement("label");
+    const input = Object.assign(document.createElement("input"), { name, value, ...about });
+    line.append(`${label} `, input);
+    return line;
+  });
+  document.getElementById("ask-fields").replaceChildren(...fields);
+  asking.returnValue = "";
+  asking.showModal();
+  return new Promise((done) => {
+    const over = () => {
+      const form = new FormData(asking.querySelector("form"));
+      const given = [...form].filter(([, value]) => value.trim() !== "");
+      done(asking.returnValue === "ok" ? Object.fromEntries(given) : null);
+    };
+    asking.addEventListener("close", over, { once: true });
+  });
+}
+
 function isSure(button) {
   if (button.dataset.sure === undefined || button.classList.contains("sure")) return true;
   const word = button.textContent;
@@ -55,12 +87,11 @@ function isSure(button) {
 }
 
 // Say what a person saw, and what stands there now.
-async function sayBoth(button) {
-  const url = button.dataset.post.replace(/\/\w+$/, "");
+async function sayBoth(post, seen) {
+  const url = post.replace(/\/\w+$/, "");
   const now = await fetch(url, { cache: "no-store" }).then((answer) => answer.json());
   const pause = now.pause ? `paused since ${now.pause.at.slice(0, 19)}` : "not paused";
   const there = `${now.rule ?? now.reason}, ${pause}`;
-  const seen = button.dataset.seen;
   const isInFile = !now.file.startsWith("triggers/"); // else the ledger alone has it
   const place = isInFile ? ` in ${now.file}:${now.line}` : "";
   const both = seen === there ? `Its text${place} has changed.` : `You saw: ${seen}. Now: ${there}.`;
@@ -73,17 +104,22 @@ async function act(button) {
     return;
   }
   if (button.dataset.busy !== undefined || !isSure(button)) return;
+  // What was seen: the page may be written anew while a person fills in the fields.
+  const { post, tag, seen, then, said: done, ask: fields } = button.dataset;
+  let body = JSON.parse(button.dataset.body ?? "{}");
+  if (fields !== undefined) {
+    const title = (button.ariaLabel ?? button.textContent).replace("…", "");
+    const given = await askFor(fields, title);
+    if (given === null) return;
+    body = { ...body, ...given };
+  }
   button.dataset.busy = "";
-  const isRun = button.dataset.post.endsWith("/run");
-  const headers = isRun ? { "Idempotency-Key": onceKey() } : {};
-  const { tag } = button.dataset;
-  const told = await ask(button.dataset.post, {}, { headers, tag, changed: () => sayBoth(button) });
-  const { then } = button.dataset;
+  const told = await ask(post, body, { tag, changed: () => sayBoth(post, seen) });
   if (told !== null && then !== undefined) {
     location.assign(then);
     return;
   }
-  if (told !== null) say(button.dataset.said);
+  if (told !== null) say(done);
   delete button.dataset.busy;
   await refresh();
 }

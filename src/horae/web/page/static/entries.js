@@ -1,15 +1,16 @@
 // The table of entries: rows are selected by mouse and by key, and actions are done on all of them.
-import { ask, say } from "./actions.js";
+import { ask, askFor, say } from "./actions.js";
 import { refresh } from "./live.js";
 
+const WORDS = { run: "run requested", pause: "paused", resume: "resumed", backfill: "backfilled" };
 const chosen = new Map(); // entry -> source and title
-let at = null; // the number of the entry that keys act on
+let at = null; // the number of the entry that was last in focus
 
 function rows() {
   return [...document.querySelectorAll("#entries tr[data-entry]")];
 }
 
-function show() {
+export function showChosen() {
   const bar = document.getElementById("bulk");
   if (bar === null) return;
   bar.hidden = chosen.size === 0;
@@ -40,31 +41,25 @@ function pathOf(what, entry, { source, title }) {
   return `/api/v1/entries/${entry}/${what}`;
 }
 
-async function each(what, body = {}) {
-  const words = { run: "run requested", pause: "paused", resume: "resumed", backfill: "backfilled" };
-  const found = targets();
+async function each(what, found, body = {}) {
   let done = 0;
   for (const [entry, row] of found) {
-    const headers = what === "run" ? { "Idempotency-Key": `${Date.now()}-${Math.random()}` } : {};
-    const answer = await ask(pathOf(what, entry, row), body, { headers });
+    const answer = await ask(pathOf(what, entry, row), body);
     if (answer === null) break; // the reason is shown
     done += 1;
   }
-  if (done === found.length) say(`${done} ${done === 1 ? "entry" : "entries"}: ${words[what]}`);
+  if (done === found.length) say(`${done} ${done === 1 ? "entry" : "entries"}: ${WORDS[what]}`);
   await refresh();
 }
 
-function asked(name, then) {
-  const dialog = document.getElementById(`bulk-${name}`);
+function backfill(found) {
+  const dialog = document.getElementById("bulk-backfill");
   dialog.returnValue = "";
-  dialog.addEventListener(
-    "close",
-    () => {
-      const form = new FormData(dialog.querySelector("form"));
-      if (dialog.returnValue === "ok") then(Object.fromEntries(form));
-    },
-    { once: true },
-  );
+  const over = () => {
+    const form = new FormData(dialog.querySelector("form"));
+    if (dialog.returnValue === "ok") each("backfill", found, Object.fromEntries(form));
+  };
+  dialog.addEventListener("close", over, { once: true });
   dialog.showModal();
 }
 
@@ -82,38 +77,17 @@ async function preview() {
   words.textContent = `${count.toLocaleString("en")} ${count === 1 ? "run" : "runs"} in this period`;
 }
 
-export function actOnEntries(what) {
+async function act(what) {
+  const found = targets();
   if (what === "none") {
     chosen.clear();
-    show();
-    return;
-  }
-  if (targets().length === 0) say("Select an entry first: j and k move, x selects.", true);
-  else if (what === "pause" || what === "backfill") asked(what, (body) => each(what, body));
-  else each(what);
-}
-
-export function moveInEntries(step) {
-  const known = rows();
-  const place = known.findIndex((row) => row.dataset.entry === at);
-  const next = known[Math.min(known.length - 1, Math.max(0, place + step))];
-  if (next === undefined) return;
-  at = next.dataset.entry;
-  next.querySelector("a.title").focus();
-}
-
-export function chooseEntry() {
-  const row = at === null ? null : document.getElementById(`e${at}`);
-  if (row !== null) choose(row, !chosen.has(at));
-  show();
-}
-
-export function hasEntries() {
-  return document.getElementById("entries") !== null;
-}
-
-export function showChosen() {
-  if (hasEntries()) show();
+    showChosen();
+  } else if (found.length === 0) say("Select an entry first: j and k move, x selects.", true);
+  else if (what === "backfill") backfill(found);
+  else if (what === "pause") {
+    const given = await askFor("until note", "Pause the selected entries");
+    if (given !== null) await each(what, found, given);
+  } else await each(what, found);
 }
 
 export function listEntries() {
@@ -123,7 +97,7 @@ export function listEntries() {
     if (box.id === "choose-all") for (const row of rows()) choose(row, box.checked);
     const row = box.closest("tr[data-entry]");
     if (row !== null) choose(row, box.checked);
-    if (box.closest("#entries") !== null) show();
+    if (box.closest("#entries") !== null) showChosen();
   });
   document.addEventListener("focusin", (event) => {
     const row = event.target.closest("tr[data-entry]");
@@ -131,6 +105,6 @@ export function listEntries() {
   });
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button[data-bulk]");
-    if (button !== null) actOnEntries(button.dataset.bulk);
+    if (button !== null) act(button.dataset.bulk);
   });
 }

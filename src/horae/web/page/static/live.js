@@ -60,7 +60,7 @@ async function look() {
     location.reload(); // another version of horae runs now
     return true;
   }
-  for (const id of ["main", "foot"]) {
+  for (const id of ["icon", "pages", "main", "foot"]) {
     const next = page.getElementById(id);
     if (next !== null) morph(document.getElementById(id), next);
   }

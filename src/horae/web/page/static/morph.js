@@ -35,8 +35,13 @@ function isSame(old, next) {
   return old.nodeType !== Node.ELEMENT_NODE || old.id === next.id;
 }
 
-// Rows stay where they are while a pointer or the focus is on them: only what they say changes.
+// Rows stay where they are while a pointer or the focus is on them: only what they say changes, and
+// one that is no longer there is shown as such.
 function setSteady(old, next) {
+  for (const known of old.children) {
+    const isLeft = known.id && !next.querySelector(`:scope > #${CSS.escape(known.id)}`);
+    known.classList.toggle("left", Boolean(isLeft));
+  }
   for (const wanted of next.children) {
     const known = wanted.id ? old.querySelector(`:scope > #${CSS.escape(wanted.id)}`) : null;
     if (known === null) old.append(document.importNode(wanted, true));

@@ -1,0 +1,146 @@
+"""The inbox: one state per entry that needs the attention of a user.
+
+An entry leaves the inbox when it has recovered, when a user has paused it, and when a user has
+acknowledged its state. It comes back when a snooze ends, and with another state or the same anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from horae.core.actor import ENGINE
+from horae.core.decide import GRACE
+from horae.core.ports import PATIENCE, Listed
+from horae.core.receipt import Filed, ReasonCode, Status
+
+
+class InboxState(StrEnum):
+    """Why an entry needs attention, the most urgent first."""
+
+    APPROVAL = "approval"  # a run waits for approval
+    BROKEN = "broken"  # its text cannot be read
+    FAILING = "failing"  # its last run ended badly
+    STOPPED = "stopped"  # the engine paused it after bad ends
+    OVER_BUDGET = "over_budget"  # a budget has no room for its run
+    HELD = "held"  # a run waits for something that is missing
+    LATE = "late"  # a run should have started, and waits
+    MISSED = "missed"  # its last scheduled time passed without a run
+    MISSING = "missing"  # it is no longer found in its plan
+
+
+class BadResult(NamedTuple):
+    """The newest result of an entry: a bad one."""
+
+    filed: Filed
+    since: datetime  # when the first of the bad results in a row was scheduled
+    times: int  # how many they are
+
+
+class Acknowledged(NamedTuple):
+    """What a user knows to be wrong with an entry."""
+
+    entry: int
+    state: InboxState
+    since: datetime
+    at: datetime
+    until: datetime | None  # the end of a snooze
+    note: str
+    actor: str
+
+
+class Attention(NamedTuple):
+    """An entry that needs attention, and what about it."""
+
+    entry: int
+    state: InboxState
+    since: datetime
+    reason: str
+    code: str = ""
+    receipts: tuple[int, ...] = ()  # the newest first, or those that wait for approval
+    times: int = 1
+    known: Acknowledged | None = None
+
+    def is_hidden(self, now: datetime) -> bool:
+        """Tell whether a user has acknowledged just this, and no snooze of it has ended."""
+        known = self.known
+        if known is None or (known.state, known.since) != (self.state, self.since):
+            return False
+        return known.until is None or known.until > now
+
+
+_ORDER: Final = {state: place for place, state in enumerate(InboxState)}
+
+
+def attention(
+    bad: Iterable[BadResult],
+    pending: Iterable[Filed],
+    troubled: Iterable[Listed],
+    acknowledged: Iterable[Acknowledged] = (),
+    *,
+    now: datetime,
+) -> list[Attention]:
+    """Return what needs attention, one line per entry, the most urgent first."""
+    worst: dict[int, Attention] = {}
+    found = [*map(_of_result, bad), *_of_pending(pending, now)]
+    for each in (*found, *_of_entries(troubled, now)):
+        known = worst.get(each.entry)
+        if known is None or _ORDER[each.state] < _ORDER[known.state]:
+            worst[each.entry] = each
+    for about in acknowledged:
+        if about.entry in worst:
+            worst[about.entry] = worst[about.entry]._replace(known=about)
+    lines = sorted(worst.values(), key=lambda each: each.since, reverse=True)
+    return sorted(lines, key=lambda each: _ORDER[each.state])
+
+
+def _of_result(bad: BadResult) -> Attention:
+    filed, reason = bad.filed, bad.filed.receipt.reason
+    state = InboxState.FAILING
+    if reason.code == ReasonCode.BUDGET:
+        state = InboxState.OVER_BUDGET
+    elif filed.status in {Status.MISSED, Status.SKIPPED}:
+        state = InboxState.MISSED
+    about = filed.entry, state, bad.since, str(reason), reason.code
+    return Attention(*about, (filed.number,), bad.times)
+
+
+def _of_pending(pending: Iterable[Filed], now: datetime) -> Iterable[Attention]:
+    asked: dict[int, list[Filed]] = {}
+    for filed in pending:
+        receipt, reason = filed.receipt, filed.receipt.reason
+        if filed.status is Status.WAITING and receipt.start_at < now - GRACE:
+            about = filed.entry, InboxState.LATE, receipt.start_at, str(reason), reason.code
+            yield Attention(*about, (filed.number,))
+        elif filed.status is Status.HELD and reason.code == ReasonCode.APPROVAL_REQUIRED:
+            asked.setdefault(filed.entry, []).append(filed)
+        elif filed.status is Status.HELD:
+            is_budget = reason.code == ReasonCode.BUDGET
+            state = InboxState.OVER_BUDGET if is_budget else InboxState.HELD
+            about = filed.entry, state, filed.decided_at, str(reason), reason.code
+            yield Attention(*about, (filed.number,))
+    for entry, some in asked.items():
+        first, numbers = some[0], tuple(each.number for each in some)
+        reason = first.receipt.reason
+        about = entry, InboxState.APPROVAL, first.decided_at, str(reason), reason.code
+        yield Attention(*about, numbers, len(numbers))
+
+
+def _of_entries(troubled: Iterable[Listed], now: datetime) -> Sequence[Attention]:
+    found = []
+    for each in troubled:
+        pause = each.pause
+        if pause is not None and pause.by != ENGINE:
+            continue  # a user has silenced it
+        if each.broken:
+            since = each.broken_at or each.first_seen_at
+            found.append(Attention(each.number, InboxState.BROKEN, since, each.broken))
+        elif each.missing_at is not None and now - each.missing_at > 5 * PATIENCE:
+            words = f"not found in {each.item.origin.file}"
+            found.append(Attention(each.number, InboxState.MISSING, each.missing_at, words))
+        elif pause is not None:
+            words = f"paused by the engine: {pause.note}" if pause.note else "paused by the engine"
+            found.append(Attention(each.number, InboxState.STOPPED, pause.at, words))
+    return found
