@@ -214,7 +214,8 @@ class Responses(Dialect):
 
     def given(self, body: dict[str, Any]) -> int:
         kinds = {"function_call", "custom_tool_call"}
-        return sum(1 for each in body["input"] if each.get("type") in kinds)
+        items = body["input"]
+        return sum(1 for e in items if e.get("type") in kinds or e.get("role") == "assistant")
 
     def events(self, reply: Reply, number: int, model: str) -> Iterator[bytes]:
         response = {"id": f"answer-{number}", "object": "response", "model": model, "output": []}

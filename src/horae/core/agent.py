@@ -27,8 +27,12 @@ from horae.timing.duration import DurationError, parse_duration
 PROMPT: Final = "System prompt"  # the title of the heading above it
 _KEYS: Final = (
     "ID", "MODEL", "TAGLINE", "TOOLKITS", "RUNNER", "COMMAND", "TIMEOUT", "TOOLS", "ENV", "WAKE",
-    "API", "BUDGET", *(each.key for each in PROPERTIES if each.in_agents),
+    "API", "BUDGET", "RESUME", *(each.key for each in PROPERTIES if each.in_agents),
 )  # fmt: skip
+SWITCH: Final = {
+    **dict.fromkeys(("1", "true", "t", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "nil", "no", "off"), False),
+}
 _WORDS: Final = re.compile(r"[\s,]+")
 _TOOLS: Final = re.compile(r"[^\s,()]+(?:\([^()]*\))?|[()]")  # a pattern keeps its blanks
 _Value = TypeVar("_Value")
@@ -57,6 +61,7 @@ class AgentDefinition:
     wake: Wake | None = None
     api: tuple[str, ...] = ()  # scopes of the token that its runs get
     budget: tuple[Purse, ...] = ()  # of all its runs together
+    resumes: bool = False  # whether a run goes on with the session of the last one
     policy: Policy = DEFAULT  # of its runs, unless their entry has another
 
 
@@ -198,7 +203,7 @@ def _definition(heading: Heading, prompt: str) -> AgentDefinition:
         except DurationError as error:
             why = f"write {error.suggestion or fix}"
             raise refused(key, error.reason, why) from None
-        except ValueError:
+        except (ValueError, KeyError):
             raise refused(key, f"{shown(props[key])} {wrong}", fix) from None
 
     given: dict[str, Any] = {
@@ -230,6 +235,7 @@ def _definition(heading: Heading, prompt: str) -> AgentDefinition:
         wake=value("WAKE", lambda said: Wake(said.lower()), choices(Wake)),
         api=value("API", api_scopes, API_FIX, "is not a scope that a run may have") or (),
         budget=value("BUDGET", lambda said: parse_budget(said, "UTC"), BUDGET_FIX) or (),
+        resumes=value("RESUME", lambda said: SWITCH[said.lower()], "write yes or no") or False,
         policy=Policy(**given) if given else DEFAULT,
     )
 

@@ -256,6 +256,9 @@ async def test_an_error_of_the_provider_is_answered_by_else_and_a_failure_is_not
     ground.program("codex", "", "codex-stream-tools.jsonl")
     ground.open("codex")
     ground.member("wren", f"{ground.side}/claude", f":ELSE: {ground.side}/codex exec")
+    ground.program("plain", "", "llm-no-work.txt")
+    ground.open("plain")
+    ground.member("moss", f"{ground.side}/claude", f":ELSE: {ground.side}/plain")
     async with ground.kept() as app:
         await ticked(app, "wren")
         [wren] = await ended(app, 1)
@@ -267,6 +270,9 @@ async def test_an_error_of_the_provider_is_answered_by_else_and_a_failure_is_not
         assert (wren.status, wren.attempts) == (Status.DONE, 1)
         [first, _] = await app.ledger.runs_of(wren.number)
         assert first.reason.code == ReasonCode.PROVIDER_ERROR
+        await ticked(app, "moss")
+        [moss, *_] = await ended(app, 3)
+        assert moss.receipt.reason.endswith(f"(answered by {ground.side}/plain)")
 
 
 # What is read

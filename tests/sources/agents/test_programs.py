@@ -422,13 +422,15 @@ def settings_of(program: str, provider: Provider, home: Path) -> dict[str, str]:
     }
 
 
-async def asked(program: str, home: Path, *replies: Reply, command: str = "") -> tuple[Ended, Path]:
+async def asked(
+    program: str, home: Path, *replies: Reply, command: str = "", drawer: str = "", times: int = 1
+) -> tuple[Ended, Path]:
     """Let the program itself run as an agent; return how that ended and where it worked."""
     home.mkdir()
     work, data = home / "work", home / "data"
     work.mkdir()
     data.mkdir()
-    words = f":COMMAND: {command or program}\n:MODEL: {MODELS[program]}\n"
+    words = f":COMMAND: {command or program}\n:MODEL: {MODELS[program]}\n{drawer}"
     text = f"* Gardener :agent:\n:PROPERTIES:\n{words}:END:\nYou look after a garden.\n"
     with Provider(*replies) as provider:
         environ = settings_of(program, provider, home / "home")
@@ -438,11 +440,16 @@ async def asked(program: str, home: Path, *replies: Reply, command: str = "") ->
             work, data, {**environ, "PATH": os.environ["PATH"]}, timedelta(minutes=3)
         )
         async with Processes(data) as processes:
-            part, limit = Part(1, data / "runs/1"), timedelta(minutes=3)
+            limit = timedelta(minutes=3)
             host = AgentHost(Registry(), processes, place, Trees(place.root, place.data))
-            held = await host.hold(who, "Water the beans.", run=part, timeout=limit)
-            held.go()
-            ended = await held.ended()
+
+            async def run(number: int) -> Ended:
+                part = Part(number, data / f"runs/{number}")
+                held = await host.hold(who, "Water the beans.", run=part, timeout=limit)
+                held.go()
+                return await held.ended()
+
+            *_, ended = [await run(number + 1) for number in range(times)]
         heard = json.dumps(provider.asked)
         assert "You look after a garden." in heard
         assert "Water the beans." in heard
@@ -466,6 +473,24 @@ def test_the_program_itself_takes_its_prompt_and_its_answer_is_read(
         wrong, _ = await asked(program, tmp_path / "b", fails(400, "no such model"))
         assert wrong.outcome is Status.FAILED
         assert "no such model" in f"{wrong.reason} {wrong.facts.get('text')}"
+
+    tell()
+
+
+@pytest.mark.skipif(not can_kill_trees(), reason="runs need pidfds")
+@pytest.mark.parametrize("program", [name for name, row in ROWS.items() if row.resume])
+def test_the_program_itself_goes_on_with_its_last_session(program: str, tmp_path: Path) -> None:
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not on this machine")
+
+    @story
+    async def tell() -> None:
+        answers = says("The first answer."), says("The second one.")
+        anew, _ = await asked(program, tmp_path / "a", *answers, times=2)
+        assert anew.facts["text"] == "The first answer.", anew
+        on, _ = await asked(program, tmp_path / "b", *answers, drawer=":RESUME: yes\n", times=2)
+        assert on.facts["text"] == "The second one.", on
+        assert on.facts["tokens"] == 110  # without those of the first run
 
     tell()
 

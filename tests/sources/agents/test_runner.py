@@ -333,6 +333,29 @@ async def test_the_answer_of_a_known_program_decides_and_its_cost_is_kept(stage:
 
 
 @story
+async def test_a_run_goes_on_with_the_session_of_the_last_one_unless_that_failed(
+    stage: Stage,
+) -> None:
+    stage.program("claude", 'shift 3; echo "$*" >args; cat answer')
+    wren = agent(":COMMAND: claude", ":RESUME: yes")
+
+    async def args(who: Agent, session: str, **more: object) -> str:
+        answer = json.dumps({**ANSWER, "session_id": session, **more})
+        (stage.work / "answer").write_text(answer)
+        await stage.told(who)
+        return (stage.work / "args").read_text().strip()
+
+    assert await args(wren, "one") == ""
+    assert await args(wren, "two") == "--resume=one"
+    assert await args(agent(":COMMAND: claude"), "three") == ""
+    assert await args(wren, "--yolo") == "--resume=two"  # no session is called so
+    assert await args(wren, "four", is_error=True) == "--resume=two"
+    assert await args(wren, "five") == ""
+    own = agent(":COMMAND: claude -p --resume=x", ":RESUME: yes")
+    assert "five" not in await args(own, "six")
+
+
+@story
 async def test_an_error_that_a_program_reports_is_failed_whatever_its_exit_code(
     stage: Stage,
 ) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PROMPT_FILE: Final = "{prompt_file}"  # in a command, where the file with the prompt is
+SESSION: Final = "{session}"  # in a row, where the id of a session is
 _LAST: Final = 4000  # characters of an output that may say of a limit
 _CANDIDATES: Final = 64  # places where an answer may begin, looked at from the end
 _MOST: Final = 10**12  # of anything that is counted
@@ -66,6 +67,7 @@ class Program:
     # Options by which a command decides about tools itself, so that a policy is only told.
     decides: frozenset[str] = frozenset()
     logins: tuple[str, ...] = ()  # variables that say who is logged in
+    resume: tuple[str, ...] = ()  # with which it goes on with a session, before the end
 
 
 STREAMS: Final = frozenset({Answers.CLAUDE})  # say what they use while they go on
@@ -94,8 +96,8 @@ _PROGRAMS: Final = (
             always=("-p", "--output-format=stream-json", "--verbose"), model="--model",
             budget="--max-budget-usd",
             answers=Answers.CLAUDE, reach=Reach.PATTERNS,
-            short=(("-p", "--print"), ("--allowedTools", "--allowed-tools")),
-            decides=_CLAUDE_DECIDES,
+            short=(("-p", "--print"), ("--allowedTools", "--allowed-tools"), ("--resume", "-r")),
+            decides=_CLAUDE_DECIDES, resume=(f"--resume={SESSION}",),
             logins=("CLAUDE_CONFIG_DIR", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN",
                     "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN")),
     Program("codex", "Codex CLI 0.169.0", always=("exec", "--json", "--skip-git-repo-check"),
@@ -103,6 +105,7 @@ _PROGRAMS: Final = (
             reach=Reach.READING,
             reading=("--sandbox=read-only", '--config=web_search="disabled"'),
             short=(("--model", "-m"), ("--cd", "-C"), ("exec", "e")), decides=_CODEX_DECIDES,
+            resume=("resume", SESSION),
             logins=("CODEX_HOME", "CODEX_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL")),
     # It does not begin in a directory that nobody has trusted by hand. Settings in its directory
     # count, and a search of the web is left to it, so it keeps no policy.
@@ -203,6 +206,7 @@ def call(
     work: Path,
     prompt_file: Path,
     left: str = "",  # of its budget, in dollars
+    session: str = "",  # that it goes on with
 ) -> Called:
     """Return how a command is run: its own words win over what its row adds."""
     row = program_of(command)
@@ -225,6 +229,8 @@ def call(
         is_spelled = row.reach is Reach.PATTERNS and can_keep(row, policy)
         added += _claude_limits(policy) if is_spelled else row.reading * _only_reads(policy)
     last = [] if wants_file else [word for word in row.last if word not in command]
+    if session and row.resume and not _has(command, row.resume[0], row):
+        last = [*(word.replace(SESSION, session) for word in row.resume), *last]
     # A subcommand belongs right behind the program.
     verbs = [word for word in added if not word.startswith("-") and word in row.always]
     options = added[len(verbs) :]

@@ -15,6 +15,7 @@ from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -40,6 +41,7 @@ from horae.core.ports import (
 )
 from horae.core.private import private_file
 from horae.core.receipt import (
+    BAD,
     LIMITS,
     EndCause,
     Reason,
@@ -51,6 +53,7 @@ from horae.core.receipt import (
 )
 from horae.core.tool_policy import ToolPolicy, ToolPolicyError, policy_of
 from horae.errors import Exit, HoraeError
+from horae.files.read import head_of
 from horae.process.logs import RunLog
 from horae.process.masking import Masker, spellings_of
 from horae.process.processes import LOG_NAME, Processes, Spec, guessed_secrets
@@ -86,6 +89,7 @@ RESULT_NAME: Final = "result.json"  # what the model runner knows at the end
 PROMPT_NAME: Final = "prompt.txt"  # the prompt, while a program that wants a file runs
 
 _LONGEST_RESULT: Final = 8 << 20
+_LONGEST_SESSION: Final = 1 << 10
 _LOOK: Final = 0.5  # seconds between two looks at what a run has used
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EDITS: Final = (
@@ -228,6 +232,8 @@ class Part(NamedTuple):
     balances: tuple[Balance, ...] = ()  # of the purses that it draws on
     name: str = ""  # of the run, if its number alone is not known to the ledger
     way: Way | None = None
+    facts: Mapping[str, str] = MappingProxyType({})  # variables about the run
+    idle: timedelta | None = None  # how long it may print nothing, else as the agent has it
 
 
 class Way(NamedTuple):
@@ -266,6 +272,30 @@ class Accounts:
             limits.append(limit)
         first = min(limits, key=lambda each: each.until_at)
         raise HeldBackError(first.reason(), account=first.account)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOrder:
+    """What an agent is to do, where, and with what."""
+
+    agent: Agent
+    task: str
+    model: str | None
+    policy: ToolPolicy
+    tree: Tree
+
+    @property
+    def prompt(self) -> str:
+        """The task, with what the working directory lacks."""
+        if not self.tree.edits:
+            return self.task
+        edits = _EDITS.format(", ".join(map(shown, self.tree.edits)))
+        return f"{self.task.rstrip()}\n\n{edits}\n"
+
+    @property
+    def text(self) -> str:
+        """The prompt behind that of the system."""
+        return f"{self.agent.definition.prompt}\n\n{self.prompt}".strip() + "\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,115 +393,112 @@ class AgentHost:
         obstacle = self.obstacle(agent, tools)
         if obstacle is not None:
             raise RunError(str(obstacle))
-        way = run.way if isinstance(run, Part) else await self.reserve(agent, run, tools)
-        if way is not None and way.by:
+        part = run if isinstance(run, Part) else await self._part(run, agent, timeout, tools)
+        way = part.way or Way(agent)
+        if way.by:
             agent, model = way.agent, None
+        policy = agent.policy if tools is None else tools
         tree = tree or await self.take(agent)
         try:
-            return await self._hold(
-                agent, prompt, run=run, timeout=timeout, facts=facts, tools=tools, model=model,
-                tree=tree, way=way,
-            )  # fmt: skip
+            order = AgentOrder(agent, prompt, model or self.registry.model_of(agent), policy, tree)
+            part = part._replace(facts={**part.facts, **(facts or {})})
+            spec, part = await self._spec(order, part, timeout)
+            how = _How(
+                programs.Answers.TEXT,
+                order.model,
+                *way[1:],
+                key=tree.key,
+                facts=tree.facts(),
+                run=part.name or str(part.number),
+                is_member=agent.is_member,
+                session="" if way.by or not agent.definition.resumes else self._session_file(order),
+            )
+            live, how = await self._start(order, spec, how)
+            return AgentRun(self, live, spec, how, part.balances)
         except BaseException:
             self.release(tree)
             raise
 
-    async def _hold(
-        self,
-        agent: Agent,
-        prompt: str,
-        *,
-        run: Job | Part,
-        timeout: timedelta,
-        facts: Mapping[str, str] | None,
-        tools: ToolPolicy | None,
-        model: str | None,
-        tree: Tree,
-        way: Way | None,
-    ) -> AgentRun:
-        idle = agent.definition.policy.idle_timeout
-        if not isinstance(run, Part):
-            idle = run.filed.policy.idle_timeout or idle
-        registry, place, facts = self.registry, self.place, dict(facts or {})
-        given = await place.secrets.given(registry.asked_for(agent), agent.environment)
-        wanted = model or registry.model_of(agent)
-        if wanted is not None and not programs.is_model(wanted):
-            raise RunError(f"{shown(wanted)!r} is not a valid model name")
-        if not isinstance(run, Part):
-            facts = facts_of(run, place, timeout=timeout, api=agent.definition.api) | facts
-            run = Part(run.run.number, place.directory_of(run.run), run.balances)
-        balances = run.balances
+    async def _part(
+        self, job: Job, agent: Agent, timeout: timedelta, tools: ToolPolicy | None
+    ) -> Part:
+        """Return a run as a part that is all of it."""
+        way = await self.reserve(agent, job, tools)
+        facts = facts_of(job, self.place, timeout=timeout, api=agent.definition.api)
+        idle, directory = job.filed.policy.idle_timeout, self.place.directory_of(job.run)
+        return Part(job.run.number, directory, job.balances, way=way, facts=facts, idle=idle)
+
+    async def _spec(self, order: AgentOrder, part: Part, timeout: timedelta) -> tuple[Spec, Part]:
+        """Return what is run but for its command, and the part with all purses of the agent."""
+        agent, model, place = order.agent, order.model, self.place
+        given = await place.secrets.given(self.registry.asked_for(agent), agent.environment)
+        if model is not None and not programs.is_model(model):
+            raise RunError(f"{shown(model)!r} is not a valid model name")
+        facts = dict(part.facts)
         if place.spending is not None and (own := place.spending.purses_of(agent)):
-            balances += await place.spending.draw(run.number, own)
-            left = left_facts(balances)
-            facts |= {
-                name: min(left[name], facts.get(name, left[name]), key=float) for name in left
-            }
-        if tree.edits:
-            edits = _EDITS.format(", ".join(map(shown, tree.edits)))
-            prompt = f"{prompt.rstrip()}\n\n{edits}\n"
-        policy = agent.policy if tools is None else tools
+            drawn = await place.spending.draw(part.number, own)
+            part = part._replace(balances=part.balances + drawn)
+            for name, left in left_facts(part.balances).items():
+                facts[name] = min(left, facts.get(name, left), key=float)
         spec = Spec(
-            run=run.number,
+            run=part.number,
             argv=(),
-            cwd=tree.path,
+            cwd=order.tree.path,
             environment={
                 **allowed_environment(place.environ),
                 **given.variables,
                 **facts,
                 "HORAE_AGENT": agent.name,
-                **({"HORAE_MODEL": wanted} if wanted else {}),
-                "HORAE_TOOLS": json.dumps(policy.data()),
+                **({"HORAE_MODEL": model} if model else {}),
+                "HORAE_TOOLS": json.dumps(order.policy.data()),
             },
-            directory=run.directory,
+            directory=part.directory,
             timeout=timeout,
-            idle=idle,
+            idle=part.idle or agent.definition.policy.idle_timeout,
             secrets=_hidden(place, given),
         )
-        whole = f"{agent.definition.prompt}\n\n{prompt}".strip() + "\n"
-        prompt_file = run.directory / PROMPT_NAME
-        if registry.runner_of(agent) is RunnerKind.MODEL:
-            argv = (sys.executable, *MODEL)
-            called = programs.Called(argv, programs.Answers.MODEL, wants_file=False)
-            spec = self._model_spec(spec, agent, prompt, policy, wanted or "")
+        return spec, part
+
+    async def _start(self, order: AgentOrder, spec: Spec, how: _How) -> tuple[Held, _How]:
+        """Call the program or the model of an agent; its process waits for its go."""
+        agent, directory, prompt_file = order.agent, spec.directory, spec.directory / PROMPT_NAME
+        if self.registry.runner_of(agent) is RunnerKind.MODEL:
+            called = programs.Called(
+                (sys.executable, *MODEL), programs.Answers.MODEL, wants_file=False
+            )
+            spec = self._model_spec(order, spec)
         else:
-            command = registry.command_of(agent)
             called = programs.call(
-                command,
-                model=wanted,
-                policy=policy,
+                self.registry.command_of(agent),
+                model=order.model,
+                policy=order.policy,
                 work=spec.cwd,
                 prompt_file=prompt_file,
-                left=facts.get(LEFT, ""),
+                left=spec.environment.get(LEFT, ""),
+                session=_Session.read(how.session).id,
             )
-            stdin = b"" if called.wants_file else whole.encode("utf-8", "replace")
+            stdin = b"" if called.wants_file else order.text.encode("utf-8", "replace")
             spec = replace(spec, stdin=stdin)
-        name = run.name or str(run.number)
-        how = _How(
-            called.answers,
-            wanted,
-            *(("", "", False) if way is None else way[1:]),
-            key=tree.key,
-            facts=tree.facts(),
-            run=name,
-            is_member=agent.is_member,
-        )
+        how = structs.replace(how, answers=called.answers)
         try:
-            run.directory.mkdir(0o700, parents=True, exist_ok=True)
-            _remove(run.directory / RESULT_NAME)
-            _write(run.directory / ANSWER_NAME, encode(how).decode())
+            directory.mkdir(0o700, parents=True, exist_ok=True)
+            _remove(directory / RESULT_NAME)
+            _write(directory / ANSWER_NAME, encode(how).decode())
             if called.wants_file:
-                _write(prompt_file, whole)
+                _write(prompt_file, order.text)
         except OSError as error:
             raise RunError(
-                f"{run.directory}: {error.strerror}; the agent needs a working directory"
+                f"{directory}: {error.strerror}; the agent needs a working directory"
             ) from error
         try:
-            live = await self.processes.hold(replace(spec, argv=called.argv))
+            return await self.processes.hold(replace(spec, argv=called.argv)), how
         except BaseException:
             _remove(prompt_file)
             raise
-        return AgentRun(self, live, spec, how, balances)
+
+    def _session_file(self, order: AgentOrder) -> str:
+        """Return the file with the session of an agent, which belongs to where it works."""
+        return str(self.place.data / "trees" / f"{order.tree.key or order.agent.name}~session")
 
     async def take(self, agent: Agent) -> Tree:
         """Return where the next run of an agent works, up to date; `hold` or `release` follows."""
@@ -489,28 +516,26 @@ class AgentHost:
     def release(self, tree: Tree) -> None:
         self.trees.release(tree.key)
 
-    def _model_spec(
-        self, spec: Spec, agent: Agent, prompt: str, policy: ToolPolicy, model: str
-    ) -> Spec:
+    def _model_spec(self, order: AgentOrder, spec: Spec) -> Spec:
         provider, environ = self.registry.provider, self.place.environ
         environment = dict(spec.environment)
         if provider.key in environ and not provider.is_named:
             environment[provider.key] = environ[provider.key]
         hidden = {each.decode("utf-8", "surrogateescape") for each in spec.secrets}
-        order = ModelOrder(
-            agent=agent.name,
-            model=model,
+        said = ModelOrder(
+            agent=order.agent.name,
+            model=order.model or "",
             url=provider.url,
             key=provider.key,
-            system=agent.definition.prompt,
-            prompt=prompt,
-            tools=policy.data(),
+            system=order.agent.definition.prompt,
+            prompt=order.prompt,
+            tools=order.policy.data(),
             result=str(spec.directory / RESULT_NAME),
             secrets=tuple(name for name, value in environment.items() if value in hidden),
             steps=provider.steps,
             tokens=min(provider.tokens, int(spec.environment.get(LEFT_TOKENS, provider.tokens))),
         )
-        return replace(spec, environment=environment, stdin=json.dumps(asdict(order)).encode())
+        return replace(spec, environment=environment, stdin=json.dumps(asdict(said)).encode())
 
     async def look_back(self, run: Run, agent: Agent | None = None) -> Ended | Unreleased | None:
         directory = self.place.directory_of(run)
@@ -534,10 +559,12 @@ class AgentHost:
     ) -> tuple[Ended, str]:
         """Return the end of a run with all that is known of it, and the whole answer."""
         try:
-            result = await asyncio.to_thread(_result, directory, how, secrets, ended.exit_code)
+            before, code = _Session.read(how.session), ended.exit_code
+            result = await asyncio.to_thread(_result, directory, how, secrets, code, before)
             if result.cost is None and used is not None and used.cost is not None:
                 result = replace(result, cost=used.cost / DOLLAR, is_estimate=True)
-            ended = _with_result(ended, result, how)
+            ended = _answered_by(_with_result(ended, result, how), how.by)
+            await asyncio.to_thread(_note_session, how.session, ended, result, before)
             made = await self.trees.deliver(how.key, run=how.run, is_member=how.is_member)
         finally:
             self.trees.release(how.key)
@@ -557,6 +584,7 @@ class _How(Struct, frozen=True, omit_defaults=True):
     facts: Mapping[str, object] = {}  # of its tree
     run: str = ""
     is_member: bool = False
+    session: str = ""  # the file with the session of its program, if it goes on with it
 
     @classmethod
     def read(cls, directory: Path) -> _How | None:
@@ -679,8 +707,6 @@ def _with_result(ended: Ended, result: programs.Result, how: _How) -> Ended:
         return ended
     first = result.text.lstrip()[:1000].partition("\n")[0]
     status, reason = verdict(RunFinish(EndCause.EXIT, code=0, first=first))
-    if how.by:
-        reason = Reason(reason.code, f"{reason} (answered by {shown(how.by)})")
     return structs.replace(ended, outcome=status, reason=reason)
 
 
@@ -697,7 +723,7 @@ def _why(fault: Fault | None, words: str) -> Reason:
 
 
 def _result(
-    directory: Path, how: _How, secrets: tuple[bytes, ...], code: int | None
+    directory: Path, how: _How, secrets: tuple[bytes, ...], code: int | None, before: _Session
 ) -> programs.Result:
     is_model = how.answers is programs.Answers.MODEL
     path = directory / (RESULT_NAME if is_model else LOG_NAME)
@@ -717,7 +743,52 @@ def _result(
     result = programs.read_answer(printed, how.answers, now=at, code=code)
     if is_model and not result.is_read:
         result = programs.Result()  # half of a file is no answer
+    if how.answers is programs.Answers.CODEX and result.session == before.id:
+        sent, got = result.tokens_in or 0, result.tokens_out or 0  # since the session began
+        sent, got = max(0, sent - before.tokens_in), max(0, got - before.tokens_out)
+        result = replace(result, tokens_in=sent, tokens_out=got)
     return replace(result, model=result.model or how.model or "").priced()
+
+
+def _answered_by(ended: Ended, by: str) -> Ended:
+    """Return the end of a run with who answered, if that was the `:ELSE:` of its agent."""
+    if not by or ended.outcome in BAD | {Status.LIMITED}:
+        return ended
+    reason = Reason(ended.reason.code, f"{ended.reason} (answered by {shown(by)})")
+    return structs.replace(ended, reason=reason)
+
+
+class _Session(Struct, frozen=True, omit_defaults=True):
+    """A session that the next run goes on with, and what its program has counted for it."""
+
+    id: str = ""  # empty: a new one begins
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+    @classmethod
+    def read(cls, path: str) -> _Session:
+        try:
+            found = decode(head_of(path, _LONGEST_SESSION, follows_link=False), type=cls)
+        except (OSError, MsgspecError):
+            return cls()
+        return found if programs.is_model(found.id) else cls()  # it becomes a word of a command
+
+
+def _note_session(path: str, ended: Ended, result: programs.Result, before: _Session) -> None:
+    """Note a session for the next run; after one that failed, the next begins a new one."""
+    if path and ended.outcome is Status.FAILED:
+        _remove(Path(path))
+    elif path and result.session:
+        was = before if before.id == result.session else _Session()
+        sent, got = (
+            was.tokens_in + (result.tokens_in or 0),
+            was.tokens_out + (result.tokens_out or 0),
+        )
+        try:
+            os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+            _write(Path(path), encode(_Session(result.session, sent, got)).decode())
+        except OSError as error:
+            log.warning("the next run cannot go on with the session: %s", error)
 
 
 def _write(path: Path, text: str) -> None:

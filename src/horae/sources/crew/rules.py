@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from horae.core.agent import SWITCH
 from horae.core.budget import FIX as BUDGET_FIX, parse_budget
 from horae.core.entry import HOST_FIX, Wake, labels
 from horae.core.headline import is_entry
@@ -25,10 +26,6 @@ STAGGER: Final = timedelta(seconds=30)  # between the first ticks of two members
 
 _OWN_KEYS: Final = ("DEF", "LIFECYCLE", "INTERVAL", "MODE", "CONTINUOUS", "BREATHER", "WAKE")
 _KEYS: Final = (*_OWN_KEYS, "TIMEOUT", "HOST", "BUDGET")  # entries of plans have these as well
-_SWITCH: Final = {
-    **dict.fromkeys(("1", "true", "t", "yes", "on"), True),
-    **dict.fromkeys(("0", "false", "nil", "no", "off"), False),
-}
 _SECONDS: Final = re.compile(r"[0-9]{1,12}", re.ASCII)
 _Value = TypeVar("_Value")
 
@@ -211,7 +208,7 @@ def _member(heading: Heading) -> tuple[Member, list[Diagnostic]]:
         timeout=value("TIMEOUT", parse_duration),
         mode=value("MODE", lambda said: TickMode(said.lower()), expected=modes),
         continuous=value(
-            "CONTINUOUS", lambda said: _SWITCH[said.lower()], expected="write true or false"
+            "CONTINUOUS", lambda said: SWITCH[said.lower()], expected="write true or false"
         ),
         breather=breather,
         wake=value("WAKE", lambda said: Wake(said.lower()), "the definition applies", wakes),
