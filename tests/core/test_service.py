@@ -19,7 +19,7 @@ import one_run
 from horae.core.actor import acting
 from horae.core.decide import GRACE, decide
 from horae.core.entry import Entry, Origin, Policy, Unarmed, key_time
-from horae.core.explain import AskedMomentError, WhyQuestion, answer_of, answers, parse_ask
+from horae.core.explain import AskedMomentError, WhyQuestion, answers, line_of, parse_ask
 from horae.core.identity import Mark
 from horae.core.ports import EntryStep, Listed, Process
 from horae.core.project import Moment, project
@@ -592,14 +592,14 @@ def test_a_moment_is_kept_if_any_receipt_of_the_plan_reaches_over_it(
         receipt = Receipt(key, Status.MISSED, because(""), planned, planned, through, length + 1)
         return Filed(1, 1, receipt, NOW, Origin("plan.org", 1), "", None, Policy())
 
-    told = [answer_of(filed(start, length, is_own=own), []) for start, length, own in receipts]
+    told = [line_of(filed(start, length, is_own=own), [], "UTC") for start, length, own in receipts]
     reaches = [start <= asked <= start + length for start, length, own in receipts if own]
     mark = Mark("plan.org::Digest", "Digest", "", "")
     unarmed = Unarmed(mark.address, Origin("plan.org", 1), "Digest", "it is not an entry")
     found = Listed(1, "org", mark, unarmed, NOW)
     moment = Moment(NOW + asked * MINUTE, "cron:asked")
     said = answers(found, told, [moment], now=NOW + 90 * MINUTE)
-    assert all(each.filed is not None for each in said) is any(reaches)
+    assert all(each.receipt is not None for each in said) is any(reaches)
 
 
 # History

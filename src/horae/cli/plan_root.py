@@ -471,8 +471,8 @@ class WrittenEntry:
         return {**to_builtins(self.line), "entry": None, "first_seen_at": None}
 
     def why_data(self) -> dict[str, Any]:
-        answers = [explain.WhyAnswer(self.said, is_moment=False)]
-        why = views.why_lines(self.line, answers, now=self.now)
+        answers = [explain.bare_line(self.said, is_moment=False)]
+        why = explain.why_lines(self.line, answers, now=self.now)
         return {**to_builtins(why), "entry": self.entry_data()}
 
 

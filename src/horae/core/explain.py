@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from horae.core import entry as rules
 from horae.core.actor import ENGINE, by_words
 from horae.core.budget import amount_text, usage_of
 from horae.core.decide import usual_catchup
 from horae.core.entry import Entry, Policy
+from horae.core.ports import Listed, Run
 from horae.core.project import TINY, Moment, next_moment, tick_delay
 from horae.core.receipt import Filed, ReasonCode, Status, is_planned
 from horae.core.text import entry_words, moment_text, pause_words
+from horae.core.views import (
+    Attempt,
+    EntryLine,
+    WhyLine,
+    WhyLines,
+    attempt,
+    of_receipt,
+    shaped,
+    zoned,
+)
 from horae.errors import Exit, HoraeError
 from horae.timing.backoff import delay_after
 from horae.timing.duration import format_duration
 from horae.timing.repeater import RepeaterKind
 from horae.timing.rfc3339 import Rfc3339Error, format_with_offset, parse_rfc3339
 from horae.timing.zone import instant, zone
-
-if TYPE_CHECKING:
-    from horae.core.ports import Listed, Run
-    from horae.core.views import Attempt, WhyLines
 
 _SECOND: Final = timedelta(seconds=1)
 _DAY: Final = timedelta(days=1)
@@ -96,64 +103,88 @@ def parse_ask(text: str) -> WhyQuestion:
         raise AskedMomentError(when) from None
 
 
-@dataclass(frozen=True, slots=True)
-class WhyAnswer:
-    """What there is to say about one moment: the receipt that covers it, or why it has none."""
-
-    said: str
-    at: datetime | None = None
-    filed: Filed | None = None
-    runs: tuple[Run, ...] = ()
-    is_estimate: bool = False
-    is_moment: bool = True  # False: there is none in the time that was asked about
-    way: str = ""  # what starts a run, unless something keeps the entry from running
+def why_lines(
+    entry: EntryLine,
+    answers: Sequence[WhyLine],
+    *,
+    now: datetime,
+    cannot_run: str = "",
+    window: Window | None = None,
+    nearest: tuple[datetime | None, datetime | None] = (None, None),
+    is_cut: bool = False,
+) -> WhyLines:
+    own: dict[str, Any] = {"start": window and window.start, "end": window and window.end}
+    own |= {"cannot_run": cannot_run or None, "before": nearest[0], "after": nearest[1]}
+    lines = tuple(structs.replace(each, at=zoned(each.at, entry.zone)) for each in answers)
+    return shaped(WhyLines, entry.zone, at=now, entry=entry, answers=lines, more=is_cut, **own)
 
 
 def answers(
     found: Listed,
-    told: Sequence[WhyAnswer],
+    told: Sequence[WhyLine],
     moments: Sequence[Moment],
     *,
     now: datetime,
     window: Window | None = None,
-) -> tuple[WhyAnswer, ...]:
+) -> list[WhyLine]:
+    """Return what there is to say about moments: of a receipt, or why there is none."""
     today = [moment.at for moment in moments]
-    covering: list[WhyAnswer] = []
+    covering: list[WhyLine] = []
     kept: list[tuple[datetime, datetime]] = []  # what receipts account for; a request for nothing
     for each in told:
-        assert each.filed is not None, "it was made from a receipt"
-        receipt = each.filed.receipt
-        start, end = receipt.planned_at, receipt.through_at or receipt.planned_at
+        assert each.at is not None, "it is about a receipt"
+        start, end, key = each.at, each.through_at or each.at, each.key or ""
         is_named = any(start <= at <= end for at in today)
         # A range only touches the window; whether it covers a moment in it, today's rule knows.
-        if receipt.through_at is not None and not is_named:
+        if each.through_at and not is_named:
             continue
-        is_own = is_planned(receipt.key)
-        kept += [(start, end)] if is_own or receipt.key.startswith("backfill:") else []
+        is_own = is_planned(key)
+        kept += [(start, end)] if is_own or key.startswith("backfill:") else []
         if is_own and not is_named and _is_fixed(found):
             said = f"{each.said}; the current rule does not include this time"
-            each = replace(each, said=said)  # noqa: PLW2901
+            each = structs.replace(each, said=said)  # noqa: PLW2901
         covering.append(each)
     bare = [
-        WhyAnswer(unkept(found, moment, now=now), moment.at, is_estimate=moment.is_estimate)
+        bare_line(unkept(found, moment, now=now), moment.at, is_estimate=moment.is_estimate)
         for moment in moments
         if not any(start <= moment.at <= end for start, end in kept)
     ]
+    # Not the times themselves: of one zone, Python compares only what the wall shows.
     by_time = sorted(
-        [*covering, *bare],
-        key=lambda each: (each.at or now, each.filed.number if each.filed else 0),
+        [*covering, *bare], key=lambda each: ((each.at or now).timestamp(), each.receipt or 0)
     )
     if by_time or window is None:
-        return tuple(by_time)
-    return (WhyAnswer(_no_moment(found, window, bool(told)), window.start, is_moment=False),)
+        return by_time
+    return [bare_line(_no_moment(found, window, bool(told)), window.start, is_moment=False)]
 
 
-def answer_of(filed: Filed, runs: Sequence[Run]) -> WhyAnswer:
+def bare_line(
+    said: str,
+    at: datetime | None = None,
+    *,
+    is_estimate: bool = False,
+    is_moment: bool = True,
+    way: str = "",
+) -> WhyLine:
+    """Return an answer without a receipt."""
+    return WhyLine(at=at, said=said, moment=is_moment, estimate=is_estimate, way=way or UNSET)
+
+
+def line_of(filed: Filed, runs: Iterable[Run], zone_name: str) -> WhyLine:
+    """Return the answer that a receipt is."""
     receipt = filed.receipt
     many = f" ({receipt.count} scheduled times in one receipt)" if receipt.count > 1 else ""
     what = "edited" if receipt.reason.code == ReasonCode.ENTRY_BROKEN else receipt.status.value
-    said = f"{what.replace('_', ' ')}: {receipt.reason}{many}"
-    return WhyAnswer(said, receipt.planned_at, filed, tuple(runs), way=approval_way(filed))
+    own: dict[str, Any] = {
+        **of_receipt(filed),
+        "at": receipt.planned_at,
+        "said": f"{what.replace('_', ' ')}: {receipt.reason}{many}",
+        "policy": filed_policy_words(filed, zone_name=zone_name),
+        "runs": tuple(attempt(run, zone_name) for run in runs),
+        "way": approval_way(filed) or UNSET,
+    }
+    parts = receipt, filed, filed.origin
+    return shaped(WhyLine, zone_name, *parts, moment=True, estimate=False, **own)
 
 
 def approval_way(filed: Filed) -> str:
@@ -223,16 +254,16 @@ def longer_words(rule: rules.CadenceRule) -> str:
     return f" ({lengths} after the end of the last tick: {why} in a row)"
 
 
-def nothing_comes(found: Listed, *, unassigned: str = "") -> WhyAnswer:
+def nothing_comes(found: Listed, *, unassigned: str = "") -> WhyLine:
     """Return why no time comes, or why a task is not assigned; else how to run an entry."""
     if unassigned:
-        return WhyAnswer(f"not assigned: {unassigned}", is_moment=False)
+        return bare_line(f"not assigned: {unassigned}", is_moment=False)
     item, way = found.item, ""
     if isinstance(item, Entry) and isinstance(item.rule, rules.OnDemandRule) and not found.gone_at:
         way = f"run it now with `horae run {found.number}`"
         if found.pause is not None:  # a paused entry cannot be run
             way = f"resume it with `horae resume {found.number}`, then {way.replace('now ', '')}"
-    return WhyAnswer(_why_nothing_comes(found), is_moment=False, way=way)
+    return bare_line(_why_nothing_comes(found), is_moment=False, way=way)
 
 
 def _why_nothing_comes(found: Listed) -> str:
@@ -409,12 +440,6 @@ def requested_words(actor: str, reason_code: str | None, note: str | None) -> st
     if actor == ENGINE or (reason_code or "") in _REQUESTS:
         return ""
     return by_words("requested", note or "", actor=actor)
-
-
-def late(filed: Filed) -> timedelta:
-    if not is_planned(filed.receipt.key):
-        return timedelta(0)
-    return max(filed.lateness, timedelta(0))
 
 
 def length_text(length: timedelta) -> str:

@@ -227,6 +227,12 @@ class Filed(Struct, frozen=True, gc=False):
     def lateness(self) -> timedelta:
         return self.decided_at - self.receipt.planned_at
 
+    @property
+    def late(self) -> timedelta:
+        """How late the decision about a planned moment was; a request is never late."""
+        is_late = is_planned(self.receipt.key) and self.lateness > timedelta(0)
+        return self.lateness if is_late else timedelta(0)
+
 
 BAD: Final = frozenset({Status.FAILED, Status.KILLED, Status.INTERRUPTED})
 ENDS: Final = BAD | {Status.DONE, Status.NO_WORK}

@@ -557,11 +557,11 @@ class Service:
         how: dict[str, Any] = {"now": now, "window": window}
         how["cannot_run"] = obstacle or str(unready.get(found.number, ""))
         if window is None:
-            last = [await self._told(each) for each in await self._last(found)]
+            last = [await self._told(each, about.zone) for each in await self._last(found)]
             coming = explain.answers(found, [], _coming(found, now=now), now=now)
             if not coming and (not last or isinstance(found.item, Entry)):
-                coming = (explain.nothing_comes(found, unassigned=await self._idle(found, last)),)
-            return views.why_lines(about, [*last, *(() if obstacle else coming)], **how)
+                coming = [explain.nothing_comes(found, unassigned=await self._idle(found, last))]
+            return explain.why_lines(about, [*last, *(() if obstacle else coming)], **how)
         check_calendar(window.start, window.end)
         start, end = window.start - TINY, window.end - TINY
         item = found.item
@@ -579,16 +579,16 @@ class Service:
             told_of = [each for each in receipts if states.is_planned(each.key)]
             since = min((each.planned_at for each in told_of), default=end)
             moments = [each for each in moments if told_of and each.at >= since]
-        told = [await self._told(each) for each in page.receipts]
+        told = [await self._told(each, about.zone) for each in page.receipts]
         said = explain.answers(found, told, moments, now=now, window=window)
         is_cut = is_cut or page.cursor is not None or len(said) > limit
         if isinstance(item, Entry):
             how["nearest"] = explain.nearest(item, window)
-        return views.why_lines(about, said[:limit], is_cut=is_cut, **how)
+        return explain.why_lines(about, said[:limit], is_cut=is_cut, **how)
 
-    async def _idle(self, found: Listed, last: Sequence[explain.WhyAnswer]) -> str:
+    async def _idle(self, found: Listed, last: Sequence[views.WhyLine]) -> str:
         """Return why a task of the board is not assigned, unless it is already."""
-        item, is_open = found.item, any(e.filed and e.filed.status in states.OPEN for e in last)
+        item, is_open = found.item, any(each.status in states.OPEN for each in last)
         is_task = isinstance(item, Entry) and item.work is rules.Work.DISPATCH
         if self.unassigned is None or not is_task or is_open:
             return ""
@@ -623,8 +623,9 @@ class Service:
         page = await self.ledger.receipts(entry=found.number, statuses=states.OPEN, limit=BATCH)
         return [*page.receipts[-1:], *last]
 
-    async def _told(self, filed: Filed) -> explain.WhyAnswer:
-        return explain.answer_of(self._current(filed), await self.ledger.runs_of(filed.number))
+    async def _told(self, filed: Filed, zone_name: str) -> views.WhyLine:
+        runs = await self.ledger.runs_of(filed.number)
+        return explain.line_of(self._current(filed), runs, zone_name)
 
     async def status(self, engine: views.EngineFacts, *, limit: int = 20) -> views.StatusReport:
         """Return at most *limit* lines of each kind.

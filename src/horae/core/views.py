@@ -17,7 +17,6 @@ from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from horae.core.entry import Entry, Origin
 from horae.core.entry_list import EntryState
-from horae.core.explain import WhyAnswer, Window, filed_policy_words, late
 from horae.core.inbox import InboxState
 from horae.core.receipt import Filed, Reason, Status
 from horae.core.text import entry_words, size_text
@@ -610,16 +609,16 @@ def _took(filed: Filed) -> float | None:
 
 
 def receipt_line(filed: Filed, title: str, zone_name: str) -> ReceiptLine:
-    own = {**_of_receipt(filed), "title": title, "zone": zone_name, "times": 1}
+    own = {**of_receipt(filed), "title": title, "zone": zone_name, "times": 1}
     return shaped(ReceiptLine, zone_name, filed.receipt, filed, filed.origin, **own)
 
 
-def _of_receipt(filed: Filed) -> dict[str, object]:
+def of_receipt(filed: Filed) -> dict[str, object]:
     receipt = filed.receipt
     return {
         "receipt": filed.number,
         "reason_code": receipt.reason.code or None,
-        "late_seconds": late(filed).total_seconds(),
+        "late_seconds": filed.late.total_seconds(),
         "note": receipt.note or None,
         "node": filed.machine or UNSET,
     }
@@ -671,35 +670,6 @@ class AgentState:
     last_run_at: datetime | None = None
     position: AgentPosition | None = None
     troubles: Mapping[str, str] = field(default_factory=dict)
-
-
-def why_lines(
-    entry: EntryLine,
-    answers: Sequence[WhyAnswer],
-    *,
-    now: datetime,
-    cannot_run: str = "",
-    window: Window | None = None,
-    nearest: tuple[datetime | None, datetime | None] = (None, None),
-    is_cut: bool = False,
-) -> WhyLines:
-    place = entry.zone
-    own: dict[str, Any] = {"start": window and window.start, "end": window and window.end}
-    own |= {"cannot_run": cannot_run or None, "before": nearest[0], "after": nearest[1]}
-    lines = tuple(_why_line(each, place) for each in answers)
-    return shaped(WhyLines, place, at=now, entry=entry, answers=lines, more=is_cut, **own)
-
-
-def _why_line(answer: WhyAnswer, zone_name: str) -> WhyLine:
-    own: dict[str, object] = {"moment": answer.is_moment, "estimate": answer.is_estimate}
-    own["way"] = answer.way or UNSET
-    filed = answer.filed
-    if filed is None:
-        return shaped(WhyLine, zone_name, answer, runs=UNSET, **own)
-    own |= _of_receipt(filed)
-    own["policy"] = filed_policy_words(filed, zone_name=zone_name)
-    own["runs"] = tuple(attempt(run, zone_name) for run in answer.runs)
-    return shaped(WhyLine, zone_name, answer, filed.receipt, filed, filed.origin, **own)
 
 
 @dataclass(frozen=True, slots=True)
