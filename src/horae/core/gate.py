@@ -22,8 +22,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from heapq import heappop, heappush
-from itertools import chain
-from typing import Final, NamedTuple, TypeAlias, final
+from typing import Final, NamedTuple, TypeAlias
 
 from horae.core.entry import Overlap, Work
 from horae.core.receipt import Filed, Reason, ReasonCode
@@ -106,67 +105,11 @@ class Waiting:
     passed_at: datetime | None = None
 
 
-@final
-class Queue:
-    """The asks that wait, the first in line first; immutable.
-
-    What is taken from its front leaves the rest where it is: a turn costs as many as it looks at.
-    """
-
-    __slots__ = ("_begin", "_front", "_rest")
-
-    def __init__(
-        self, front: Sequence[Waiting] = (), rest: Sequence[Waiting] = (), begin: int = 0
-    ) -> None:
-        self._front = tuple(front)
-        self._rest = tuple(rest)
-        self._begin = begin  # where in the rest the line goes on
-
-    def __iter__(self) -> Iterator[Waiting]:
-        rest = self._rest
-        return chain(self._front, map(rest.__getitem__, range(self._begin, len(rest))))
-
-    def __len__(self) -> int:
-        return len(self._front) + len(self._rest) - self._begin
-
-    def __eq__(self, other: object) -> bool:
-        return tuple(self) == tuple(other) if isinstance(other, Queue) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        return f"Queue({list(self)!r})"
-
-    def without(self, seen: int, kept: Sequence[Waiting]) -> Queue:
-        within = seen - len(self._front)
-        if within < 0:
-            return Queue((*kept, *self._front[seen:]), self._rest, self._begin)
-        begin = self._begin + within
-        if begin * 2 <= len(self._rest):
-            return Queue(kept, self._rest, begin)
-        # Once half of it is gone it is copied: each who waits, a few times in all.
-        return Queue(kept, self._rest[begin:])
-
-
-@dataclass(frozen=True, slots=True)
-class GateState:
-    holders: tuple[Holding, ...] = ()
-    queue: Queue = field(default_factory=Queue)
-
-
 @dataclass(frozen=True, slots=True)
 class Obstacle:
     ask: SlotRequest
     reason: Reason
     behind: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class GateTurn:
-    state: GateState
-    admitted: tuple[SlotRequest, ...] = ()
-    refused: tuple[Obstacle, ...] = ()
 
 
 def no_machine(requires: Sequence[str]) -> str:
@@ -179,105 +122,94 @@ def no_machine(requires: Sequence[str]) -> str:
     return f"no node with {wanted} is up" if wanted else "no node is up"
 
 
-def offer(state: GateState, asks: Iterable[SlotRequest]) -> GateState:
-    new = {ask.number: ask for ask in reversed(tuple(asks))}
-    if not new:
-        return state
-    known: Iterable[Holding | Waiting] = chain(state.holders, state.queue)
-    for each in known:
-        new.pop(each.ask.number, None)
-    queue = list(state.queue)
-    if len(new) < _MANY:
-        for ask in new.values():
-            insort(queue, Waiting(ask), key=_place)
-    else:
-        queue += map(Waiting, new.values())
-        queue.sort(key=_place)
-    return replace(state, queue=Queue(rest=queue)) if new else state
+@dataclass(slots=True)
+class GateState:
+    """Who has a slot, by number, and who waits, the first in line first."""
 
+    holders: dict[int, Holding] = field(default_factory=dict)
+    line: list[Waiting] = field(default_factory=list)
 
-def release(state: GateState, *numbers: int) -> GateState:
-    gone = set(numbers)
-    holders = tuple(each for each in state.holders if each.ask.number not in gone)
-    return replace(state, holders=holders)
-
-
-def adopt(state: GateState, ask: SlotRequest, *, machine: str, now: datetime) -> GateState:
-    if any(each.ask.number == ask.number for each in state.holders):
-        return state
-    room = _Room(state.holders, Capacity())
-    if any(each.ask.number == ask.parent for each in state.holders):
-        room.let_in(ask, now=now)  # in the slot of its parent
-    else:
-        room.take(ask, machine, now=now)
-    return replace(withdraw(state, ask.number), holders=tuple(room.holders))
-
-
-def withdraw(state: GateState, *numbers: int) -> GateState:
-    gone = set(numbers)
-    queue = Queue(rest=[each for each in state.queue if each.ask.number not in gone])
-    return replace(state, queue=queue) if len(queue) < len(state.queue) else state
-
-
-def admit(
-    state: GateState, capacity: Capacity, *, now: datetime, over: Collection[int] = ()
-) -> GateTurn:
-    """Let in everyone who may start now, in the order of the line.
-
-    The slots of those who are *over* are free, and what else they hold is not yet: the line is
-    followed up to the first who might wait for that.
-
-    >>> at = datetime(2026, 4, 1, 9)
-    >>> agents = ("wren",), ("wren",), ("moss",)
-    >>> line = [SlotRequest(number, number, at, each) for number, each in enumerate(agents, 1)]
-    >>> turn = admit(offer(GateState(), line), Capacity(), now=at)
-    >>> [ask.number for ask in turn.admitted]
-    [1, 3]
-    >>> [(each.ask.number, each.reason) for each in obstacles(turn.state, Capacity(), now=at)]
-    [(2, 'wren is busy with receipt 1')]
-    """
-    if not state.queue:
-        return GateTurn(state)
-    leaving = [each for each in state.holders if each.ask.number in over] if over else []
-    kept = {need for each in leaving for need in (*each.ask.agents, each.ask.entry)}
-    room = _Room((each for each in state.holders if each.ask.number not in over), capacity)
-    admitted: list[SlotRequest] = []
-    refused: list[Obstacle] = []
-    rest: list[Waiting] = []
-    seen = passed = 0
-    for waiting, lack in _judged(room, state.queue, now=now):
-        ask = waiting.ask
-        if ask.parent is None and (room.is_full or not room.has_machine):
-            break  # those who could ride stand before all others
-        if leaving and (ask.parent is not None or not kept.isdisjoint(ask.needs)):
-            break
-        seen += 1
-        if lack is None:
-            room.let_in(ask, now=now)
-            admitted.append(ask)
-            passed = len(rest)
-        elif (circle := room.circle(ask)) is not None:
-            words = f"{circle.reason}, which waits for this run"
-            reason = Reason(ReasonCode.DEADLOCK, words)
-            refused.append(Obstacle(ask, reason, circle.by))
+    def offer(self, asks: Iterable[SlotRequest]) -> None:
+        new = {ask.number: ask for ask in reversed(tuple(asks)) if ask.number not in self.holders}
+        for each in self.line if new else ():
+            new.pop(each.ask.number, None)
+        if len(new) < _MANY:
+            for ask in new.values():
+                insort(self.line, Waiting(ask), key=_place)
         else:
-            room.let_wait(ask)
-            rest.append(waiting)
-    if not admitted and not refused:
-        return GateTurn(state)
-    for place, each in enumerate(rest[:passed]):
-        # A clock set back does not make it wait longer.
-        if each.passed_at is None or each.passed_at > now:
-            rest[place] = replace(each, passed_at=now)
-    after = GateState((*leaving, *room.holders), state.queue.without(seen, rest))
-    return GateTurn(after, tuple(admitted), tuple(refused))
+            self.line += map(Waiting, new.values())
+            self.line.sort(key=_place)
 
+    def adopt(self, ask: SlotRequest, *, machine: str, now: datetime) -> None:
+        if ask.number in self.holders:
+            return
+        room = _Room(self.holders.values(), Capacity())
+        if ask.parent in self.holders:
+            self.holders[ask.number] = room.let_in(ask, now=now)  # in the slot of its parent
+        else:
+            self.holders[ask.number] = room.take(ask, machine, now=now)
+        self.withdraw({ask.number})
 
-def obstacles(state: GateState, capacity: Capacity, *, now: datetime) -> Iterator[Obstacle]:
-    room = _Room(state.holders, capacity)
-    for waiting, lack in _judged(room, state.queue, now=now):
-        reason, by, _ = lack or _Lack(_READY)
-        yield Obstacle(waiting.ask, reason, by)
+    def withdraw(self, numbers: Collection[int]) -> None:
+        self.line = [each for each in self.line if each.ask.number not in numbers]
+
+    def admit(
+        self, capacity: Capacity, *, now: datetime, over: Collection[int] = ()
+    ) -> tuple[list[SlotRequest], list[Obstacle]]:
+        """Let in everyone who may start now, in the order of the line; also return who never can.
+
+        The slots of those who are *over* are free, and what else they hold is not yet: the line is
+        followed up to the first who might wait for that.
+
+        >>> at = datetime(2026, 4, 1, 9)
+        >>> agents = ("wren",), ("wren",), ("moss",)
+        >>> state, room = GateState(), Capacity()
+        >>> state.offer(SlotRequest(number, number, at, each) for number, each in enumerate(agents))
+        >>> [ask.number for ask in state.admit(room, now=at)[0]]
+        [0, 2]
+        >>> [(each.ask.number, each.reason) for each in state.obstacles(room, now=at)]
+        [(1, 'wren is busy with receipt 0')]
+        """
+        if not self.line:
+            return [], []
+        leaving = [self.holders[each] for each in over if each in self.holders]
+        kept = {need for each in leaving for need in (*each.ask.agents, each.ask.entry)}
+        room = _Room((each for n, each in self.holders.items() if n not in over), capacity)
+        admitted: list[SlotRequest] = []
+        refused: list[Obstacle] = []
+        rest: list[Waiting] = []
+        seen = passed = 0
+        for waiting, lack in _judged(room, self.line, now=now):
+            ask = waiting.ask
+            if ask.parent is None and (room.is_full or not room.has_machine):
+                break  # those who could ride stand before all others
+            if leaving and (ask.parent is not None or not kept.isdisjoint(ask.needs)):
+                break
+            seen += 1
+            if lack is None:
+                self.holders[ask.number] = room.let_in(ask, now=now)
+                admitted.append(ask)
+                passed = len(rest)
+            elif (circle := room.circle(ask)) is not None:
+                words = f"{circle.reason}, which waits for this run"
+                reason = Reason(ReasonCode.DEADLOCK, words)
+                refused.append(Obstacle(ask, reason, circle.by))
+            else:
+                room.let_wait(ask)
+                rest.append(waiting)
+        if admitted or refused:
+            for place, each in enumerate(rest[:passed]):
+                # A clock set back does not make it wait longer.
+                if each.passed_at is None or each.passed_at > now:
+                    rest[place] = replace(each, passed_at=now)
+            self.line[:seen] = rest
+        return admitted, refused
+
+    def obstacles(self, capacity: Capacity, *, now: datetime) -> Iterator[Obstacle]:
+        room = _Room(self.holders.values(), capacity)
+        for waiting, lack in _judged(room, self.line, now=now):
+            reason, by, _ = lack or _Lack(_READY)
+            yield Obstacle(waiting.ask, reason, by)
 
 
 class _Lack(NamedTuple):
@@ -289,7 +221,6 @@ class _Lack(NamedTuple):
 class _Room:
     def __init__(self, holders: Iterable[Holding], capacity: Capacity) -> None:
         self.capacity = capacity
-        self.holders: list[Holding] = []
         self._homes: dict[int, Holding] = {}
         self._slots: set[int] = set()
         self._crew_slots: set[int] = set()
@@ -329,18 +260,17 @@ class _Room:
             return where
         return None if self.first is None else self._kept(ask, self.first)
 
-    def let_in(self, ask: SlotRequest, *, now: datetime) -> None:
+    def let_in(self, ask: SlotRequest, *, now: datetime) -> Holding:
         parent = self._home(ask)
-        if parent is not None:
-            self._add(Holding(ask, parent.slot, parent.kind, now, parent.machine, rides=True))
-            return
-        where = self._where(ask)
-        self.take(ask, where if isinstance(where, str) else "", now=now)
+        if parent is None:
+            where = self._where(ask)
+            return self.take(ask, where if isinstance(where, str) else "", now=now)
+        return self._add(Holding(ask, parent.slot, parent.kind, now, parent.machine, rides=True))
 
-    def take(self, ask: SlotRequest, machine: str, *, now: datetime) -> None:
+    def take(self, ask: SlotRequest, machine: str, *, now: datetime) -> Holding:
         while self._free in self._slots:
             self._free += 1
-        self._add(Holding(ask, self._free, ask.kind, now, machine))
+        return self._add(Holding(ask, self._free, ask.kind, now, machine))
 
     def let_wait(self, ask: SlotRequest) -> None:
         if ask.parent is not None:
@@ -412,9 +342,8 @@ class _Room:
                 ahead.extend(self._waits_for.get(number, ()))
         return False
 
-    def _add(self, holding: Holding) -> None:
+    def _add(self, holding: Holding) -> Holding:
         ask = holding.ask
-        self.holders.append(holding)
         self._homes[ask.number] = holding
         self._slots.add(holding.slot)
         if holding.machine and holding.slot not in self._placed:
@@ -428,6 +357,7 @@ class _Room:
             self._taken.setdefault(need, []).append(ask.number)
         if ask.parent is not None:
             self._waits_for.setdefault(ask.parent, []).append(ask.number)
+        return holding
 
 
 def _judged(
@@ -461,7 +391,6 @@ class Gate:
         self._state = GateState()
         self._known: dict[int, Filed] = {}
         self._later: list[tuple[datetime, int]] = []  # those whose start is still to come
-        self._gone: list[int] = []  # released since the rules last heard of it
 
     def offer(self, receipts: Iterable[Filed]) -> None:
         for filed in receipts:
@@ -478,45 +407,44 @@ class Gate:
             filed = self._known.get(number)
             if filed is not None and filed.receipt.start_at <= now:  # else it is another by now
                 due.append(self._ask(filed))
-        turn = admit(offer(self._released(), due), self.capacity, now=now, over=over)
-        self._state = turn.state
-        for ask in turn.admitted if self.capacity.machines is not None else ():
+        self._state.offer(due)
+        admitted, refused = self._state.admit(self.capacity, now=now, over=over)
+        for ask in admitted if self.capacity.machines is not None else ():
             self.homes.update(dict.fromkeys(ask.agents, self.machine_of(ask.number)))
-        refused = [(self._known[each.ask.number], each.reason) for each in turn.refused]
-        return [self._known[ask.number] for ask in turn.admitted], refused
+        never = [(self._known[each.ask.number], each.reason) for each in refused]
+        return [self._known[ask.number] for ask in admitted], never
 
     def adopt(self, filed: Filed, *, now: datetime) -> None:
         self._known[filed.number] = filed
-        self._state = adopt(self._released(), self._ask(filed), machine=filed.machine, now=now)
+        self._state.adopt(self._ask(filed), machine=filed.machine, now=now)
         self.homes.update(dict.fromkeys(filed.agents, filed.machine))
 
     def place(self, machines: Mapping[int, str]) -> None:
         """Note which machines have receipts that were let in."""
-        holders = list(self.holders)
-        for at, holder in enumerate(holders):
-            machine = machines.get(holder.ask.number, holder.machine)
+        holders = self._state.holders
+        for number in machines.keys() & holders.keys():
+            holder, machine = holders[number], machines[number]
             if machine != holder.machine:
-                holders[at] = replace(holder, machine=machine)
+                holders[number] = replace(holder, machine=machine)
                 self.homes.update(dict.fromkeys(holder.ask.agents, machine))
-        self._state = replace(self._state, holders=tuple(holders))
 
     def knows(self, number: int) -> bool:
         return number in self._known
 
     def machine_of(self, number: int) -> str:
-        return next((each.machine for each in self.holders if each.ask.number == number), "")
+        holder = self._state.holders.get(number)
+        return "" if holder is None else holder.machine
 
     def release(self, number: int) -> None:
         self._known.pop(number, None)
-        self._gone.append(number)
+        self._state.holders.pop(number, None)
 
     def keep(self, is_waiting: Callable[[int], bool]) -> None:
-        state = self._released()
-        holding = {holder.ask.number for holder in state.holders}
-        gone = [n for n in self._known if n not in holding and not is_waiting(n)]
+        holding = self._state.holders
+        gone = {n for n in self._known if n not in holding and not is_waiting(n)}
         for number in gone:
             del self._known[number]
-        self._state = withdraw(state, *gone)
+        self._state.withdraw(gone)
 
     @property
     def next_at(self) -> datetime | None:
@@ -526,19 +454,20 @@ class Gate:
 
     @property
     def has_line(self) -> bool:
-        return bool(self._state.queue or self._later)
+        return bool(self._state.line or self._later)
 
     @property
     def holders(self) -> Collection[Holding]:
-        return self._released().holders
+        return tuple(self._state.holders.values())
 
     def obstacles(self, *, now: datetime) -> list[Obstacle]:
-        return list(obstacles(self._released(), self.capacity, now=now))
+        return list(self._state.obstacles(self.capacity, now=now))
 
     def startable(self, receipts: Iterable[Filed], *, now: datetime) -> list[Filed]:
         due = {each.number: each for each in receipts if each.receipt.start_at <= now}
-        state = offer(self._released(), map(self._ask, due.values()))
-        asked = (each for each in obstacles(state, self.capacity, now=now) if each.reason is _READY)
+        state = GateState(self._state.holders, [*self._state.line])
+        state.offer(map(self._ask, due.values()))
+        asked = (each for each in state.obstacles(self.capacity, now=now) if each.reason is _READY)
         return [due[each.ask.number] for each in asked if each.ask.number in due]
 
     def _ask(self, filed: Filed) -> SlotRequest:
@@ -554,9 +483,3 @@ class Gate:
             (*filed.policy.requires, *at_home),
             next((self.homes[each] for each in filed.agents if each in self.homes), ""),
         )
-
-    def _released(self) -> GateState:
-        if self._gone:
-            self._state = release(self._state, *self._gone)
-            self._gone.clear()
-        return self._state
