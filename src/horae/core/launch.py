@@ -183,7 +183,9 @@ class Launch:
             found: Ended | Unreleased | None = Unreleased()
             held = self.adopted.pop(run.number, None)
             if held is not None and not isinstance(held, Reason):
-                self._adopt(filed, run, held)
+                story = StartedRun(filed, run, held, is_let_go=True, is_adopted=True)
+                self._stories[filed.number] = story
+                self.beside(self._tell(story, partial(self._await_end, story, run, held)))
                 continue
             if filed.status is Status.RUNNING:
                 found = await self.runner.look_back(filed, run)
@@ -197,12 +199,6 @@ class Launch:
             if not isinstance(left, Reason):
                 left.cancel("the run is not in the ledger")
         self.adopted.clear()
-
-    def _adopt(self, filed: Filed, run: Run, held: Held) -> None:
-        adopted = AdoptedRun(held, lambda: self.runner.look_back(filed, run))
-        story = StartedRun(filed, run, adopted, is_let_go=True)
-        self._stories[filed.number] = story
-        self.beside(self._tell(story, lambda: self._await_end(story, run, adopted)))
 
     async def reconcile(self) -> None:
         self.is_unsure = False  # first: what fails meanwhile has to be looked at again
@@ -280,11 +276,9 @@ class Launch:
             await self.ledger.refuse(run.number, error.balance, **self._stamp())
             return await self.ledger.receipt(filed.number)
         except ports.HeldBackError as error:
-            await self.ledger.give_back(run.number, reason=error.reason, **self._stamp())
-            account = error.account
-            await self.ledger.hold(
-                run.receipt, reason=error.reason, account=account, **self._stamp()
-            )
+            why = error.reason
+            await self.ledger.give_back(run.number, reason=why, **self._stamp())
+            await self.ledger.hold(filed.number, reason=why, account=error.account, **self._stamp())
             return None  # it asks again at each start, or when the limit of the account is over
         except RunError as error:
             return await self._write_end(run, Ended(Status.FAILED, error.reason))
@@ -307,7 +301,7 @@ class Launch:
         return await self._await_end(story, run, story.held)
 
     async def _await_end(self, story: StartedRun, run: Run, held: Held) -> Filed | RunOver | None:
-        filed, ended = story.filed, await self._ended(held)
+        filed, ended = story.filed, await self._ended(story, run, held)
         if log.isEnabledFor(logging.DEBUG):
             words = "run %d of receipt %d ended: %s"
             log.debug(words, run.number, filed.number, ended.outcome, extra=story.fields())
@@ -339,9 +333,12 @@ class Launch:
         except (OSError, ValueError) as error:  # a file in the way, no descriptor
             raise RunError(Reason(ReasonCode.INTERNAL_ERROR, unexpected(error))) from error
 
-    async def _ended(self, held: Held) -> Ended:
+    async def _ended(self, story: StartedRun, run: Run, held: Held) -> Ended:
         try:
-            return await held.ended()
+            ended = await held.ended()
+            # What an adopted run did, its runner knows from what the run has left behind.
+            found = await self.runner.look_back(story.filed, run) if story.is_adopted else None
+            return found if isinstance(found, Ended) else ended
         except ports.LedgerError:
             raise
         except (HoraeError, OSError, ValueError) as error:
@@ -477,30 +474,9 @@ class StartedRun:
     cancelled: Ended | None = None
     actor: str = ENGINE  # who cancelled it
     is_let_go: bool = False
+    is_adopted: bool = False  # an image of the engine before this one started it
     is_over: bool = False
 
     def fields(self) -> dict[str, object]:
         run = {} if self.run is None else {"run": self.run.number}
         return {"entry": self.filed.entry, "receipt": self.filed.number, **run}
-
-
-@dataclass(frozen=True, slots=True)
-class AdoptedRun:
-    """A run that an image of the engine before this one started; its runner knows what it did."""
-
-    held: Held
-    look_back: Callable[[], Awaitable[Ended | Unreleased | None]]
-
-    @property
-    def process(self) -> Process:
-        return self.held.process
-
-    def go(self) -> None: ...
-
-    def cancel(self, reason: str) -> None:
-        self.held.cancel(reason)
-
-    async def ended(self) -> Ended:
-        ended = await self.held.ended()
-        found = await self.look_back()
-        return found if isinstance(found, Ended) else ended
