@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from hashlib import sha256
 from itertools import takewhile
 from typing import Final, NamedTuple
@@ -18,13 +17,21 @@ from msgspec import Struct
 
 from horae.core import entry as rules
 from horae.core.entry import Entry, Rule, key_time
-from horae.core.project import TINY, Moment, decided, next_moment, project, unpaused
+from horae.core.project import (
+    TINY,
+    Moment,
+    backwards,
+    counted,
+    counts_from_end,
+    decided,
+    next_moment,
+    project,
+    unpaused,
+)
 from horae.core.receipt import BAD, BROKEN, ENDS, Filed, Reason, ReasonCode, Receipt, Status
 from horae.errors import ScheduleError
-from horae.timing.cron import count_any
 from horae.timing.duration import format_duration
 from horae.timing.repeater import RepeaterKind
-from horae.timing.zone import zone
 
 CAP: Final = 10  # how many missed moments of one entry run after an outage
 APART: Final = 100  # up to so many moments in one step have a receipt each
@@ -61,7 +68,7 @@ def begin(entry: Entry, *, now: datetime) -> Decision:
             moment = Moment(at.astimezone(UTC), f"at:{key_time(at)}")
             missed = _receipt(entry, moment, Status.MISSED, reason)
             return Decision((missed,), since, ended_at)
-        case rules.RepeaterRule(_, repeater) if repeater.kind is RepeaterKind.RESTART:
+        case rules.RepeaterRule() if counts_from_end(entry.rule):
             # The rhythm goes on if its next moment is still to come.
             coming = next_moment(entry, since)
             if coming is None or coming.is_estimate:
@@ -123,20 +130,10 @@ def _pending(entry: Entry, since: datetime, now: datetime) -> _Pending | None:
 
 def _many(entry: Entry, since: datetime, now: datetime) -> _Pending | None:
     """Count the rest without walking it, and return the newest; None if that saves nothing."""
-    since, end = entry.policy.clip(since, now)
-    match entry.rule:
-        case rules.CronRule(crons):
-            rest = count_any(crons, since, end)
-            backwards = [cron.prev for cron in crons]
-        case rules.RepeaterRule(anchor, repeater) if repeater.kind is not RepeaterKind.RESTART:
-            place = zone(entry.zone)
-            rest = repeater.how_many(anchor, since, end, zone=place)
-            backwards = [partial(repeater.before, anchor, zone=place)]
-        case _:
-            return None
-    if rest <= APART:
+    rest, (_, end) = counted(entry, since, now), entry.policy.clip(since, now)
+    if rest is None or rest <= APART:
         return None
-    ends = sorted({at for before in backwards for at in _newest(before, end)})
+    ends = sorted({at for before in backwards(entry) for at in _newest(before, end)})
     last = tuple(project(entry, ends[-CAP - 1 :][0] - TINY, end))
     return _Pending(rest, last[0], last)
 
@@ -283,16 +280,6 @@ def jitter(entry: Entry, key: str) -> timedelta:
 def _ended_at(entry: Entry, receipts: tuple[Receipt, ...], now: datetime) -> datetime | None:
     is_waiting = any(receipt.status is Status.WAITING for receipt in receipts)
     return now if counts_from_end(entry.rule) and not is_waiting else entry.ended_at
-
-
-def counts_from_end(rule: Rule) -> bool:
-    """Tell whether the next moment of a rule follows from the end of its last run."""
-    match rule:
-        case rules.CadenceRule():
-            return True
-        case rules.RepeaterRule(_, repeater):
-            return repeater.kind is RepeaterKind.RESTART
-    return False
 
 
 def _long(length: timedelta) -> str:

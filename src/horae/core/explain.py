@@ -17,7 +17,7 @@ from horae.core.budget import amount_text, usage_of
 from horae.core.decide import usual_catchup
 from horae.core.entry import Entry, Policy
 from horae.core.ports import Listed, Run
-from horae.core.project import TINY, Moment, next_moment, tick_delay
+from horae.core.project import TINY, Moment, backwards, counts_from_end, next_moment, tick_delay
 from horae.core.receipt import Filed, ReasonCode, Status, is_planned
 from horae.core.text import entry_words, moment_text, pause_words
 from horae.core.views import (
@@ -33,7 +33,6 @@ from horae.core.views import (
 from horae.errors import Exit, HoraeError
 from horae.timing.backoff import delay_after
 from horae.timing.duration import format_duration
-from horae.timing.repeater import RepeaterKind
 from horae.timing.rfc3339 import Rfc3339Error, format_with_offset, parse_rfc3339
 from horae.timing.zone import instant, zone
 
@@ -128,7 +127,8 @@ def answers(
     window: Window | None = None,
 ) -> list[WhyLine]:
     """Return what there is to say about moments: of a receipt, or why there is none."""
-    today = [moment.at for moment in moments]
+    today, item = [moment.at for moment in moments], found.item
+    is_fixed = isinstance(item, Entry) and not counts_from_end(item.rule) and is_timed(item.rule)
     covering: list[WhyLine] = []
     kept: list[tuple[datetime, datetime]] = []  # what receipts account for; a request for nothing
     for each in told:
@@ -140,7 +140,7 @@ def answers(
             continue
         is_own = is_planned(key)
         kept += [(start, end)] if is_own or key.startswith("backfill:") else []
-        if is_own and not is_named and _is_fixed(found):
+        if is_own and not is_named and is_fixed:
             said = f"{each.said}; the current rule does not include this time"
             each = structs.replace(each, said=said)  # noqa: PLW2901
         covering.append(each)
@@ -283,9 +283,7 @@ def _why_nothing_comes(found: Listed) -> str:
             return f"the entry has no schedule {only}"
         case rules.AfterRule():
             return "the entry runs after other entries and has no schedule of its own"
-        case rules.CadenceRule():
-            return "the next time depends on the end of the current run"
-        case rules.RepeaterRule(_, repeater) if repeater.kind is RepeaterKind.RESTART:
+        case rule if counts_from_end(rule):
             return "the next time depends on the end of the current run"
     until = item.policy.until
     if until is not None:
@@ -329,26 +327,12 @@ def rest_words(found: Listed) -> str:
 def nearest(entry: Entry, window: Window) -> tuple[datetime | None, datetime | None]:
     coming = next_moment(entry, window.end - TINY)
     _, last = entry.policy.clip(window.start, window.start - TINY)
-    found: list[datetime | None] = []
-    match entry.rule:
-        case rules.CronRule(crons):
-            found = [cron.prev(last + TINY) for cron in crons]
-        case rules.RepeaterRule(anchor, repeater) if repeater.kind is not RepeaterKind.RESTART:
-            found = [repeater.before(anchor, last + TINY, zone=zone(entry.zone))]
-        case rules.OnceRule(at) if at <= last:
-            found = [at]
+    found = [walk_back(last + TINY) for walk_back in backwards(entry)]
+    if isinstance(entry.rule, rules.OnceRule) and entry.rule.at <= last:
+        found = [entry.rule.at]
     before = [each.astimezone(UTC) for each in found if each is not None]
     latest = max(filter(entry.policy.allows, before), default=None)
     return latest, None if coming is None else coming.at
-
-
-def _is_fixed(found: Listed) -> bool:
-    match found.item:
-        case Entry(rule=rules.CronRule() | rules.OnceRule()):
-            return True
-        case Entry(rule=rules.RepeaterRule(_, repeater)):
-            return repeater.kind is not RepeaterKind.RESTART
-    return False
 
 
 def filed_policy_words(filed: Filed, *, zone_name: str) -> str:
@@ -356,9 +340,12 @@ def filed_policy_words(filed: Filed, *, zone_name: str) -> str:
     return policy_words(filed.policy, zone_name=zone_name, usual=usual)
 
 
+def is_timed(rule: rules.Rule) -> bool:
+    return isinstance(rule, rules.CronRule | rules.RepeaterRule | rules.OnceRule)
+
+
 def entry_policy_words(entry: Entry) -> str:
-    is_timed = isinstance(entry.rule, rules.CronRule | rules.RepeaterRule | rules.OnceRule)
-    usual = usual_catchup(entry.rule) if is_timed else None
+    usual = usual_catchup(entry.rule) if is_timed(entry.rule) else None
     return policy_words(entry.policy, zone_name=entry.zone, usual=usual)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from heapq import merge
 from itertools import islice, takewhile
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from horae.core import entry as rules
 from horae.core.entry import DEFAULT, Entry, Rule, key_time
 from horae.timing.backoff import delay_after, delay_after_failures
-from horae.timing.cron import Cron
+from horae.timing.cron import Cron, count_any
 from horae.timing.repeater import RepeaterKind, Unit
 from horae.timing.zone import ClockChange, changes, instant, zone
 
@@ -221,6 +221,41 @@ def tick_delay(rule: rules.CadenceRule) -> timedelta:
 
 def decided(moments: Iterator[Moment]) -> Iterator[Moment]:
     return takewhile(lambda moment: not moment.is_estimate, moments)
+
+
+def counted(entry: Entry, start: datetime, end: datetime) -> int | None:
+    """Return how many moments a window has; None if only a walk over them can tell."""
+    start, end = entry.policy.clip(start, end)
+    match entry.rule:
+        case rules.CronRule(crons):
+            return _count_crons(crons, start, end)
+        case rules.RepeaterRule(anchor, repeater) if not counts_from_end(entry.rule):
+            return repeater.how_many(anchor, start, end, zone=zone(entry.zone))
+    return None
+
+
+# A calendar asks for the same days again and again.
+_count_crons = lru_cache(maxsize=1 << 16)(count_any)
+
+
+def backwards(entry: Entry) -> list[Callable[[datetime], datetime | None]]:
+    """Return functions that give the last moment before a time, of what can be walked back."""
+    match entry.rule:
+        case rules.CronRule(crons):
+            return [cron.prev for cron in crons]
+        case rules.RepeaterRule(anchor, repeater) if not counts_from_end(entry.rule):
+            return [partial(repeater.before, anchor, zone=zone(entry.zone))]
+    return []
+
+
+def counts_from_end(rule: Rule) -> bool:
+    """Tell whether the next moment of a rule follows from the end of its last run."""
+    match rule:
+        case rules.CadenceRule():
+            return True
+        case rules.RepeaterRule(_, repeater):
+            return repeater.kind is RepeaterKind.RESTART
+    return False
 
 
 # Clock changes: local times of rules that they skip or repeat.

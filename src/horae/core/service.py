@@ -46,14 +46,22 @@ from horae.core.ports import (
     Trait,
     receipts_of,
 )
-from horae.core.project import TINY, Moment, decided, next_moment, project, tick_delay, unpaused
+from horae.core.project import (
+    TINY,
+    Moment,
+    counted,
+    counts_from_end,
+    decided,
+    next_moment,
+    project,
+    tick_delay,
+    unpaused,
+)
 from horae.core.receipt import Filed, Reason, ReasonCode, Receipt, Status
 from horae.core.spending import Spending
 from horae.core.text import is_number, moment_text
 from horae.errors import Exit, HoraeError
 from horae.timing import backoff
-from horae.timing.cron import count_any
-from horae.timing.repeater import RepeaterKind
 from horae.timing.zone import instant, local, zone
 
 _Entry = TypeVar("_Entry", bound=views.EntryLine)
@@ -974,8 +982,6 @@ class Service:
             raise views.RequestError(reason)
         moments = _moments(entry, start, end)
         name = self.ids() if name is None else checked(name, "the name of a backfill")
-        rule, kind = entry.rule, rules.RepeaterRule
-        is_restart = isinstance(rule, kind) and rule.repeater.kind is RepeaterKind.RESTART
         answer = views.Backfill(
             id=name,
             entry=found.number,
@@ -989,8 +995,8 @@ class Service:
         )
         plan = views.BackfillResult(
             answer,
-            follows_ends=is_restart or isinstance(rule, rules.CadenceRule),
-            has_schedule=not isinstance(rule, rules.OnDemandRule | rules.AfterRule),
+            follows_ends=counts_from_end(entry.rule),
+            has_schedule=not isinstance(entry.rule, rules.OnDemandRule | rules.AfterRule),
         )
         if dry_run:
             return plan
@@ -1042,9 +1048,8 @@ def runs_until(entry: Entry, start: datetime, end: datetime) -> int:
     """Return how often an entry fires in a period; of an interval, as if a run took no time."""
     if isinstance(entry.rule, rules.CadenceRule):
         return int((end - start) / entry.rule.base)
-    if isinstance(entry.rule, rules.CronRule):
-        return count_any(entry.rule.crons, *entry.policy.clip(start, end))
-    return sum(1 for _ in project(unpaused(entry), start, end))
+    many = counted(entry, start, end)
+    return sum(1 for _ in project(unpaused(entry), start, end)) if many is None else many
 
 
 def _coming(found: Listed, *, now: datetime) -> list[Moment]:
@@ -1119,14 +1124,9 @@ def _moments(entry: Entry, start: datetime, end: datetime) -> list[Moment]:
     moments = decided(project(entry, start - TINY, end - TINY))
     found = list(islice(moments, MOST + 1))
     if len(found) > MOST:
-        start, end = entry.policy.clip(found[-1].at, end - TINY)
-        match entry.rule:  # counted without a walk where possible
-            case rules.CronRule(crons):
-                rest = count_any(crons, start, end)
-            case rules.RepeaterRule(anchor, repeater) if repeater.kind is not RepeaterKind.RESTART:
-                rest = repeater.how_many(anchor, start, end, zone=zone(entry.zone))
-            case _:
-                rest = sum(1 for _ in decided(project(entry, start, end)))
+        rest = counted(entry, found[-1].at, end - TINY)
+        if rest is None:
+            rest = sum(1 for _ in moments)
         raise views.RequestError(
             f"the period has {len(found) + rest:,} scheduled times, and a backfill can have "
             f"at most {MOST:,}; choose a shorter period"

@@ -28,7 +28,7 @@ from horae.core.entry import (
 )
 from horae.core.gate import Capacity, Gate
 from horae.core.launch import POISON
-from horae.core.project import Moment, next_moment, project
+from horae.core.project import Moment, counts_from_end, next_moment, project
 from horae.core.receipt import (
     BAD,
     ENDS,
@@ -414,7 +414,7 @@ class _SimulatedEntry:
         self.pause = listed.pause
         self.ticks, self.streak, self.failures = listed.ticks, listed.streak, listed.failures
         self.length = min(length or _NO_TIME, entry.policy.timeout or _TIME_LIMIT)
-        self.counts_from_end = rules.counts_from_end(entry.rule)
+        self.counts_from_end = counts_from_end(entry.rule)
         self.is_plain = not (entry.policy.jitter or self.counts_from_end)
         self.next_at: datetime | None = None  # when it is due
         self.open: list[int] = []  # receipts of its own rule, in order

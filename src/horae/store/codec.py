@@ -17,7 +17,6 @@ from msgspec.json import Decoder, Encoder
 from msgspec.structs import replace
 
 from horae.core.account import AccountLimit
-from horae.core.decide import counts_from_end
 from horae.core.entry import (
     DEFAULT,
     PROPERTIES,
@@ -44,7 +43,7 @@ from horae.core.ports import (
     micros,
     moment,
 )
-from horae.core.project import next_time, unpaused
+from horae.core.project import counts_from_end, next_time, unpaused
 from horae.core.receipt import LIMITS, Filed, Reason, Receipt, Status
 from horae.timing.cron import Cron
 

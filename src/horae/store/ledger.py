@@ -31,7 +31,7 @@ from msgspec.structs import replace
 from horae.core.account import AccountLimit, met
 from horae.core.actor import ENGINE, current_actor
 from horae.core.budget import Usage, usage_of
-from horae.core.decide import counts_from_end, looked_back, occasions_of
+from horae.core.decide import looked_back, occasions_of
 from horae.core.entry import AfterRule, CadenceRule, CronRule, Entry, Occasion, key_time
 from horae.core.ports import (
     ANYBODY,
@@ -52,7 +52,7 @@ from horae.core.ports import (
     moment,
     plain,
 )
-from horae.core.project import next_moment, unpaused
+from horae.core.project import counts_from_end, next_moment, unpaused
 from horae.core.receipt import (
     BAD,
     ENDS,

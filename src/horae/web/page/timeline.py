@@ -6,19 +6,16 @@ import asyncio
 import math
 from collections import Counter, defaultdict
 from datetime import datetime, time, timedelta
-from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.entry import CronRule, Entry, RepeaterRule
+from horae.core.entry import Entry
 from horae.core.ports import Ledger, Listed, Trait
-from horae.core.project import TINY, Moment, project, stretches
+from horae.core.project import TINY, Moment, counted, project, stretches
 from horae.core.receipt import RECEIPT_STATUSES, Filed, Status
 from horae.sources.board.recycle import is_net
-from horae.timing.cron import Cron, count_any
 from horae.timing.duration import format_duration, parse_duration
-from horae.timing.repeater import RepeaterKind
-from horae.timing.zone import instant, local, zone
+from horae.timing.zone import instant, local
 from horae.web.page.sheet import DAY, PageRequest, PageTime, PageView, Sheet, say
 
 if TYPE_CHECKING:
@@ -43,20 +40,9 @@ def count(entry: Entry, start: datetime, end: datetime) -> int:
     """Return how many moments an entry has after *start*, up to *end*, mostly without a walk."""
     found = 0
     for each, low, high in stretches(entry, start, end):
-        match each.rule:
-            case CronRule(crons):
-                found += _count_crons(crons, low, high)
-            case RepeaterRule(anchor, repeater) if repeater.kind is not RepeaterKind.RESTART:
-                found += repeater.how_many(anchor, low, high, zone=zone(each.zone))
-            case _:
-                found += sum(1 for _ in islice(project(each, low, high), 10_000))
+        many = counted(each, low, high)
+        found += sum(1 for _ in islice(project(each, low, high), 10_000)) if many is None else many
     return found
-
-
-@lru_cache(maxsize=1 << 16)
-def _count_crons(crons: tuple[Cron, ...], start: datetime, end: datetime) -> int:
-    # A rule names the same moments whenever it is asked, and a calendar asks for the same days.
-    return count_any(crons, start, end)
 
 
 RECEIPTS: Final = 1000  # in one picture
