@@ -423,7 +423,13 @@ def run_place(config: Config, root: Path, data: Path) -> RunSettings:
     return RunSettings(root, data, os.environ, timeout, post_key(data), local, named, RunTokens())
 
 
-def assemble(context: Context, host: Host, *, settings: EngineSettings | None = None) -> App:
+def assemble(
+    context: Context,
+    host: Host,
+    *,
+    settings: EngineSettings | None = None,
+    launch: Callable[[Runners, Gate, Left], Launch] | None = None,
+) -> App:
     config, root, shared, common = context.config, context.root, context.shared, context.common
 
     def poke() -> None:
@@ -432,11 +438,6 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
     def refuse_blank() -> None:
         if engine.is_blank:
             raise EmptyPlanError(root)
-
-    def leader_launch(gate: Gate, left: Left) -> Launch:
-        from horae.cluster.queue import Carried  # only a node has a queue
-
-        return Carried(**common | {"ledger": shared}, runner=runners, left=left, gate=gate)
 
     context.poke = poke
     host = replace(host, place=replace(host.place, spending=context.spending))
@@ -459,7 +460,7 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
         approvals=triggers,
         obstacle=runners.obstacle,
         revise=None if shared is not None else _commits(context).of,
-        launch=None if shared is None else leader_launch,
+        launch=launch and partial(launch, runners),
         home="" if shared is None else host.name,
         adopted=host.processes.adopted,
         spending=host.place.spending,

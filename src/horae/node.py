@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from horae import __version__, app as composition
-from horae.app import App, Host
+from horae.app import App, Host, Runners
 from horae.cluster.queue import Carried, Worker
 from horae.config import Config, ListenAddress, load
 from horae.context import Context
 from horae.core.access import REVOKED, SESSION_ENDED
 from horae.core.clock import SharedClock, SystemClock
+from horae.core.engine import Left
+from horae.core.gate import Gate
 from horae.core.lease import Leader, NodeDescription as Card, trusted_until
 from horae.core.ports import LedgerError, LedgerUnavailableError, StaleTermError
 from horae.core.receipt import Reason, ReasonCode, Status
@@ -675,12 +677,19 @@ class ClusterNode:
         known = self.name, is_gone, self.plan.catch_up, self._disk
         host = Host(self.processes, self.place, trees, *known)
         settings = None if self._own is None else self._own.settings
-        return composition.assemble(context, host, settings=settings)
+        launch = None if shared is None else partial(_carried, context, shared)
+        return composition.assemble(context, host, settings=settings, launch=launch)
 
     def _trees(self) -> Trees:
         place, local = self.place, self.config.git_local or ()
         origin, uncommitted = self.plan.tree.url, self.config.agent_uncommitted
         return Trees(place.root, place.data, local, origin, uncommitted)
+
+
+def _carried(
+    context: Context, ledger: PostgresLedger, runner: Runners, gate: Gate, left: Left
+) -> Carried:
+    return Carried(context.clock, ledger, runner, left, term=context.term, gate=gate)
 
 
 def _remembered(memory: str, agents: tuple[str, ...], *, machine: str) -> str:
