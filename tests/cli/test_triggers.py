@@ -517,7 +517,7 @@ def test_a_prompt_file_is_a_plain_file_of_the_same_project(
     (files / "workflows" / "once.yaml").write_text(ONCE.replace("../prompts/once.md", path))
     ending = call("agent", "apply", ".agentd")
     assert ending.code == 1
-    assert ".agentd/workflows/once.yaml:4: prompt_template_file" in ending.err
+    assert ".agentd/workflows/once.yaml:4:1: prompt_template_file" in ending.err
     assert "root:" not in ending.err
 
 

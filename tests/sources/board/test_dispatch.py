@@ -85,10 +85,10 @@ def test_nobody_free_means_nothing_is_handed_out() -> None:
 @pytest.mark.parametrize(
     ("fields", "status", "reason"),
     [
-        ((), "review", "status review is not dispatchable"),
-        ((), "in-progress", "status in-progress is not dispatchable"),
-        ((), "done", "status done is not dispatchable"),
-        (("claimed_by: fern",), "todo", "claimed by fern"),
+        ((), "review", "its status is review"),
+        ((), "in-progress", "its status is in-progress"),
+        ((), "done", "its status is done"),
+        (("claimed_by: fern",), "todo", "it is claimed by fern"),
         (("tags: [archived]",), "todo", "the task is archived"),
         (("blocked: no key",), "todo", "no key"),
         (("scheduled_for: 2026-03-25T13:00:01Z",), "todo", "scheduled for 2026-03-25T13:00:01Z"),

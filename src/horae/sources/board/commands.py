@@ -23,7 +23,7 @@ from horae.cli.output import Output, echo, form_options, print_answer, print_row
 from horae.cli.plan_root import member_names, pauses_of
 from horae.config import load
 from horae.core.clock import SystemClock
-from horae.core.entry import Pause, cron_rule, key_time, phrase_cron, policy_of
+from horae.core.entry import Pause, PolicyError, cron_rule, key_time, phrase_cron, policy_of
 from horae.core.text import moment_text
 from horae.errors import Exit, HoraeError, ScheduleError
 from horae.sources.board import rules, tasks
@@ -73,20 +73,13 @@ def checked_schedule(
         never = next((each.expression for each in crons if each.never), None)
         if never is not None:
             raise TaskRequestError(f"invalid cron expression: {never!r} matches no date")
-    for each in TASK_PROPERTIES:
-        if (text := policy.get(each.option)) is not None:
-            try:
-                policy_of({each.key: text}, zone_name=tz or "UTC")
-            except ScheduleError as error:
-                what = "last day" if each.option == "until" else each.option
-                reason = str(error).rpartition(": ")[2]
-                raise TaskRequestError(f"invalid {what}: {text}", cause=reason) from None
-    said = {each.key: text for each in TASK_PROPERTIES if (text := policy.get(each.option))}
+    said = {each.key: policy.get(each.option) for each in TASK_PROPERTIES}
     try:
-        policy_of(said, zone_name=tz or "UTC")
-    except ScheduleError:
-        cause = f"--from {policy['from']} is after --until {policy['until']}"
-        raise TaskRequestError("invalid period", cause=cause) from None
+        policy_of({key: text for key, text in said.items() if text}, zone_name=tz or "UTC")
+    except PolicyError as error:
+        name = "last day" if error.key == "UNTIL" else error.key.lower()
+        cause = str(error).split(": ", 2)[-1]
+        raise TaskRequestError(f"invalid {name}: {error.value}", cause=cause) from None
     fields = {"scheduled_for": at, "cron_schedule": cron, "timezone": tz, **policy}
     return {name: text for name, text in fields.items() if text is not None}
 
@@ -350,8 +343,7 @@ def show(number: int, *, at: str | None, root: str, output: Output) -> int:
     board, now = board_at(root), moment_and_zone(at, tz="UTC")[0]
     card, cards = board.archived_card(number), board.read()
     is_there = any(each.path == card.path for each in cards.cards)
-    is_open = is_there and card.task.status not in rules.CLOSED
-    found = rules.standing(card.task, cards.ground, now=now) if is_open else None
+    found = rules.open_standing(card.task, cards.ground, now=now) if is_there else None
     pauses = pauses_of(root, output)
     has_times = is_there and not card.task.is_archived
     coming = list(islice(_coming(card.task, now, pauses), 3)) if has_times else []
@@ -485,8 +477,7 @@ def list_rows(
         text = f"#{task.id} {task.title} {task.body} {' '.join(task.tags)}".casefold()
         is_found = all(word in text for word in (search or "").casefold().split())
         if is_found and (status is None or task.status == status.replace("_", "-")):
-            is_open = task.status not in rules.CLOSED
-            rows.append((card, rules.standing(task, ground, now=now) if is_open else None))
+            rows.append((card, rules.open_standing(task, ground, now=now)))
     return rows
 
 

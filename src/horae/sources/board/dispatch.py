@@ -49,10 +49,11 @@ def candidates(
 
 
 def why_not(task: Task, ground: rules.TaskStatuses, *, now: datetime) -> str | None:
-    if task.status not in _DISPATCHED:
-        return f"status {task.status} is not dispatchable"
+    """Return why a task is not dispatched, as the end of a sentence; None if it is."""
     if holder := task.text("claimed_by"):
-        return f"claimed by {holder}"
+        return f"it is claimed by {holder}"
+    if task.status not in _DISPATCHED:
+        return f"its status is {task.status}"
     if task.is_archived:
         return "the task is archived"
     found = rules.standing(task, ground, now=now)
@@ -63,10 +64,6 @@ def why_unassigned(
     task: Task, ground: rules.TaskStatuses, *, now: datetime, crew: Sequence[str]
 ) -> str:
     """Return why a task goes to no member of a crew, as the end of a sentence; "" if it does."""
-    if holder := task.text("claimed_by"):
-        return f"it is claimed by {holder}"
-    if task.status not in _DISPATCHED:
-        return f"its status is {task.status}"
     return why_not(task, ground, now=now) or rules.stranger_words(task, crew)
 
 

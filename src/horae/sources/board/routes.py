@@ -145,7 +145,7 @@ def _task(
     card: tasks.Card, ground: rules.TaskStatuses, now: datetime, pauses: _Pauses
 ) -> BoardTask:
     task = card.task
-    found = None if task.status in rules.CLOSED else rules.standing(task, ground, now=now)
+    found = rules.open_standing(task, ground, now=now)
     coming = islice(triggers_of(task, now, pause=pauses.get(f"task:{task.id}")), 5)
     place = task.timezone or "UTC"
     times = tuple(format_with_offset(each.at.astimezone(zone(place))) for each in coming)

@@ -107,6 +107,10 @@ def standing(task: Task, ground: TaskStatuses, *, now: datetime) -> Resolution:
     return Resolution(task, TaskReadiness.NEEDS_REVIEW if task.status == "review" else how)
 
 
+def open_standing(task: Task, ground: TaskStatuses, *, now: datetime) -> Resolution | None:
+    return None if task.status in CLOSED else standing(task, ground, now=now)
+
+
 def _blocking_reason(task: Task, ground: TaskStatuses, *, now: datetime) -> str | None:
     if task.id in ground.doubles:
         return f"{ground.doubles[task.id]} files have the id {task.id}"

@@ -286,7 +286,12 @@ class DispatchRunner:
             raise ports.RunError(str(error)) from error
         if isinstance(card, str):
             words = f"task #{errand.task} was not started: {card}"
-            return _EditRun(ports.Ended(Status.NO_WORK, Reason(ReasonCode.TASK_NOT_STARTED, words)))
+            ended = ports.Ended(Status.NO_WORK, Reason(ReasonCode.TASK_NOT_STARTED, words))
+
+            async def not_started() -> ports.Ended:
+                return ended
+
+            return _EditRun(not_started)
         file = card.path.removeprefix(f"{self.agents.place.root}/")
         try:
             run = await self.agents.hold(
@@ -513,17 +518,17 @@ class RecycleRunner:
 
 
 class _EditRun:
-    """A run without a process: what it does, or how it has ended already."""
+    """A run without a process."""
 
     process = ports.Process(0, 0)
 
-    def __init__(self, work: Callable[[], Awaitable[ports.Ended]] | ports.Ended) -> None:
+    def __init__(self, work: Callable[[], Awaitable[ports.Ended]]) -> None:
         self._work = work
         self._going: asyncio.Future[ports.Ended] | None = None
         self._cancelled = ""
 
     def go(self) -> None:
-        if not self._cancelled and not isinstance(self._work, ports.Ended):
+        if not self._cancelled:
             self._going = asyncio.ensure_future(self._work())
 
     def cancel(self, reason: str) -> None:
@@ -531,8 +536,6 @@ class _EditRun:
         self._cancelled = reason
 
     async def ended(self) -> ports.Ended:
-        if isinstance(self._work, ports.Ended):
-            return self._work
         if self._going is not None:
             return await self._going
         is_cancelled = Reason(ReasonCode.CANCELLED, self._cancelled)

@@ -8,7 +8,6 @@ wins; the edit is then made anew on what the person wrote.
 from __future__ import annotations
 
 import asyncio
-import errno
 import fcntl
 import os
 import re
@@ -353,15 +352,14 @@ class Board:
         self._cards[file] = card_of(content)
         return ()
 
-    def _files(self) -> list[str]:
+    def _files(self) -> tuple[str, ...]:
         try:
-            with os.scandir(self.directory) as found:
-                files = [each.name for each in found if each.is_file(follow_symlinks=False)]
-        except OSError as error:
-            reason = _NOWHERE if error.errno == errno.ENOENT else str(error.strerror)
+            suffixes, most = (".md",), self.most
+            found = files.find_plans(self.directory, suffixes=suffixes, most=most, is_flat=True)
+        except PlanFileError as error:
+            reason = _NOWHERE if isinstance(error, PlanMissingError) else error.reason
             raise BoardMissingError(self.directory, reason) from None
-        names = sorted(each for each in files if each.endswith(".md") and not each.startswith("."))
-        return [f"{self.directory}/{name}" for name in names]
+        return found.plans
 
 
 class CommittedBoard:

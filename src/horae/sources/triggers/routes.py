@@ -217,34 +217,27 @@ async def agent_usage(front: Front, id: str) -> views.AgentUsage:
     return await _triggers(front).usage(id)
 
 
-# The same below our own path, where errors are problem documents. By name:
-# fmt: off
+# The same below our own path, in our words, where errors are problem documents.
 _OURS: Final = {
-    "workflows": (_TRIGGERS, "triggers", "List triggers, newest first."),
-    "create_workflow": (_TRIGGERS, "create_trigger", "Create a trigger and arm it."),
-    "workflow": (f"{_TRIGGERS}/{{id}}", "trigger", "Show one trigger by id or name."),
-    "update_workflow": (f"{_TRIGGERS}/{{id}}", "update_trigger",
-                        "Update a trigger; fields that are null stay unchanged."),
-    "workflow_history": (f"{_TRIGGERS}/{{id}}/history", "trigger_history",
-                         "List the receipts of a trigger, newest first."),
-    "trigger_workflow": (f"{_TRIGGERS}/{{id}}/run", "run_trigger",
-                         "Run a trigger now; the same Idempotency-Key returns the same receipt."),
-    "trigger_agents": (_AGENTS, "list_trigger_agents",
-                       "List the agents that triggers start, newest first."),
-    "create_agent": (_AGENTS, "create_trigger_agent", "Create an agent."),
-    "trigger_agent": (f"{_AGENTS}/{{id}}", "show_trigger_agent", "Show one agent by id or name."),
-    "delete_agent": (f"{_AGENTS}/{{id}}", "delete_trigger_agent",
-                     "Delete an agent that no trigger starts."),
-    "message_agent": (f"{_AGENTS}/{{id}}/message", "message_trigger_agent",
-                      "Run an agent once with a message as its prompt."),
-    "agent_usage": (f"{_AGENTS}/{{id}}/usage", "trigger_agent_usage",
-                    "Show the usage of an agent's last run and of all its runs."),
+    "workflows": "triggers",
+    "create_workflow": "create_trigger",
+    "workflow": "trigger",
+    "update_workflow": "update_trigger",
+    "workflow_history": "trigger_history",
+    "trigger_workflow": "run_trigger",
+    "trigger_agents": "list_trigger_agents",
+    "create_agent": "create_trigger_agent",
+    "trigger_agent": "show_trigger_agent",
+    "delete_agent": "delete_trigger_agent",
+    "message_agent": "message_trigger_agent",
+    "agent_usage": "trigger_agent_usage",
 }
-# fmt: on
-for _each in [*routes]:
-    if _each.name in _OURS:
-        _path, _name, _words = _OURS[_each.name]
-        routes.append(replace(_each, path=_path, name=_name, words=_words))
+for _each in [each for each in routes if each.name in _OURS]:
+    _path = _each.path.replace("/trigger", "/run").replace("/workflows", _TRIGGERS)
+    _path = _path.replace("/agents", _AGENTS)
+    _words = _each.words.replace("workflow", "trigger")
+    _words = _words.replace("dispatches", "receipts").replace("dispatch", "receipt")
+    routes.append(replace(_each, path=_path, name=_OURS[_each.name], words=_words))
 
 
 @routes.add("DELETE", f"{_TRIGGERS}/{{id}}", _EDIT, tag=_workflow_tag)

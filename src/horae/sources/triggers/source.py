@@ -36,6 +36,7 @@ FOLDER: Final = ".agentd"
 SUBFOLDERS: Final = ("rooms", "agents", "workflows")
 SUFFIXES: Final = (".yml", ".yaml")
 LIMIT: Final = 1 << 20  # bytes of one file
+_ROOMS: Final = ("rooms are not supported", "the file is ignored")
 
 
 @dataclass(eq=False)
@@ -91,13 +92,11 @@ class EmptyFolderError(HoraeError, code="agentd_empty", exit_code=Exit.NOT_FOUND
 
 @dataclass(slots=True)
 class Folder:
-    """What was read: agents and workflows, what is wrong, what is odd, and all files there are."""
+    """What was read: agents and workflows, all files there are, and what is wrong or odd."""
 
     definitions: list[DefinitionFile] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
-    problems: list[Diagnostic] = field(default_factory=list)  # errors and warnings with places
+    problems: list[Diagnostic] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)  # files or folders that cannot be read
     broken: dict[str, str] = field(default_factory=dict)  # why a file that was read is of no use
 
@@ -109,24 +108,28 @@ class Folder:
     def workflows(self) -> list[DefinitionFile]:
         return [each for each in self.definitions if each.what == "workflow"]
 
+    @property
+    def errors(self) -> list[str]:
+        return self._lines(Severity.ERROR)
+
+    @property
+    def warnings(self) -> list[str]:
+        return self._lines(Severity.WARNING)
+
+    def _lines(self, severity: Severity) -> list[str]:
+        found = [each for each in self.problems if each.severity is severity]
+        return [f"{each.file}:{each.line}:{each.column}: {each.advice}" for each in found]
+
     def note(self, file: str, problems: Sequence[Diagnostic]) -> None:
         self.problems += problems
-        lines = {Severity.ERROR: self.errors, Severity.WARNING: self.warnings}
-        for each in (each for each in problems if each.severity in lines):
-            line = f"{each.file}:{each.line}:{each.column}: {each.message}; {each.fix}"
-            lines[each.severity].append(line)
         if why := _why(problems):
             self.broken[file] = why
 
     def note_unread(self, file: str, error: PlanFileError, *, is_broken: bool = False) -> None:
-        line, shown = error.line or 1, printable(file)
-        place = (shown, line, error.column or 1, "agentd", Severity.ERROR)
-        where = shown if error.line is None else f"{shown}:{line}"
-        self.problems.append(Diagnostic(*place, error.reason))
-        self.errors.append(f"{where}: {error.reason}")
+        place = (printable(file), error.line or 1, error.column or 1)
+        problem = Diagnostic(*place, "agentd", Severity.ERROR, error.reason)
+        self.note(file, [problem]) if is_broken else self.problems.append(problem)
         self.unread.append(file)
-        if is_broken:
-            self.broken[file] = _why(self.problems[-1:])
 
 
 def read_folder(
@@ -137,8 +140,11 @@ def read_folder(
     *path* may be a link unless it is beneath *root*: from there on no link is followed.
     """
     found = _files(path, root=root)
-    rooms = [f"{printable(each)}: rooms are not supported" for each in found.rooms]
-    folder = Folder(warnings=[f"{each}; the file is ignored" for each in rooms])
+    folder = Folder()
+    folder.problems += [
+        Diagnostic(printable(each), 1, 1, "agentd", Severity.WARNING, *_ROOMS)
+        for each in found.rooms
+    ]
     parts = (whole := _whole(path)).split("/")
     # Texts may be read beneath the directory around `.agentd`.
     if FOLDER in parts:
@@ -320,9 +326,7 @@ def _has_folders(path: str) -> bool:
 
 def _why(found: Iterable[Diagnostic]) -> str:
     wrong = [each for each in found if each.severity is Severity.ERROR]
-    return "; ".join(
-        f"line {each.line}: {each.message}{f'; {each.fix}' if each.fix else ''}" for each in wrong
-    )
+    return "; ".join(f"line {each.line}: {each.advice}" for each in wrong)
 
 
 def _called(path: str, base: str) -> str:
