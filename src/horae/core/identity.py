@@ -67,30 +67,26 @@ def match(known: Mapping[int, Mark], scanned: Sequence[Mark]) -> Match:
     return Match(tuple(numbers), tuple(left), tuple(sorted(doubles)))
 
 
-def _doubles(known: Mapping[int, Mark], scanned: Sequence[Mark]) -> set[int]:
+def _doubles(known: dict[int, Mark], scanned: Sequence[Mark]) -> set[int]:
     if len({mark.address for mark in scanned}) == len(scanned):
         return set()
     places: defaultdict[str, list[int]] = defaultdict(list)
     for place, mark in enumerate(scanned):
         places[mark.address].append(place)
-    shared = {address: found for address, found in places.items() if len(found) > 1}
-    marks: dict[str, Mark] = {}
-    for mark in known.values():  # the longest known first
-        marks.setdefault(mark.address, mark)
+    marks = {mark.address: mark for mark in reversed(known.values())}  # the longest known counts
     doubles: set[int] = set()
-    for address, found in shared.items():
+    for address, found in places.items():
         here = marks.get(address)
-
-        def likeness(place: int, here: Mark | None = here) -> tuple[int, int]:
-            mark = scanned[place]
-            if here is None:
-                return 0, -place
-            signs = (mark.body == here.body, mark.title == here.title, mark.rule == here.rule)
-            return sum(signs), -place
-
-        armed = max(found, key=likeness)
-        doubles.update(place for place in found if place != armed)
+        # Most like the known one; the first of those.
+        alike = [(_likeness(scanned[place], here), -place) for place in found]
+        doubles.update({*found} - {-max(alike)[1]})
     return doubles
+
+
+def _likeness(mark: Mark, known: Mark | None) -> int:
+    if known is None:
+        return 0
+    return (mark.body == known.body) + (mark.title == known.title) + (mark.rule == known.rule)
 
 
 def _pairs(
