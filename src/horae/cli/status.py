@@ -27,7 +27,7 @@ from horae.core.budget import cost_text
 from horae.core.entry import Entry, PlanTask, Unarmed
 from horae.core.entry_list import EntryFilter, EntrySort, EntryState, EntrySummary, filtered
 from horae.core.explain import length_text
-from horae.core.receipt import FINAL, RECEIPT_STATUSES, Status
+from horae.core.receipt import FINAL, GOING, RECEIPT_STATUSES, Status
 from horae.core.service import Service
 from horae.core.text import (
     QUOTED,
@@ -51,7 +51,6 @@ _MOST: Final = 1000  # that it tells of at a time
 _MOST_TIMES: Final = 10_000  # that `why` explains
 _SOURCES: Final = ("org", "board", "trigger", "crew")
 _GUESS: Final = " (an estimate)"  # after the next tick of an agent, if no engine runs
-_GOING: Final = frozenset({Status.STARTING, Status.RUNNING})
 
 _entry = click.argument("entry", metavar="ENTRY")
 _several = partial(options.choice_option, multiple=True)
@@ -629,7 +628,7 @@ def _print_answer(answer: views.WhyLine, zone_name: str, *later: datetime | None
         answer.policy,
     ]
     for run in answer.runs or ():
-        facts.append(explain.run_words(run, zone_name, is_over=answer.status not in _GOING))
+        facts.append(explain.run_words(run, zone_name, is_over=answer.status not in GOING))
         facts += explain.work_words(run.facts)
     for fact in filter(None, facts):
         echo(f"  {fact}")

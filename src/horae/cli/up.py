@@ -47,7 +47,7 @@ from horae.core.ports import (
     LedgerUnavailableError,
     LedgerWholeError,
 )
-from horae.core.receipt import FINAL, ReasonCode, Status
+from horae.core.receipt import FINAL, GOING, ReasonCode, Status
 from horae.core.text import QUOTED, in_zone, period_text
 from horae.errors import Exit, HoraeError
 from horae.org.collector import calm_collector
@@ -106,7 +106,6 @@ _STALLED: Final = 10.0  # seconds between two looks for a stall
 _LOOK: Final = 0.2  # seconds between two checks of an engine that stops
 _TOLD: Final = 5.0  # seconds after which progress is printed again
 _MARGIN: Final = timedelta(seconds=30)  # beyond `run.drain`, for an engine to end its runs
-_GOING: Final = (Status.STARTING, Status.RUNNING)
 _NOT_RUN: Final = (Status.SKIPPED, Status.COALESCED, Status.MISSED)
 _BAD: Final = (Status.FAILED, Status.KILLED, Status.INTERRUPTED, Status.MISSED, Status.HELD)
 _SHOWN: Final = 5  # runs that progress names
@@ -493,7 +492,7 @@ def _most(control: handover.EngineControl) -> str:
 
 async def _going(app: App) -> list[str]:
     try:
-        going = await app.service.history(statuses=_GOING, limit=100)
+        going = await app.service.history(statuses=GOING, limit=100)
     except LedgerError as error:  # the engine says so, too, and acts on it
         log.debug("cannot read which runs are in progress: %s", error)
         return []
@@ -719,7 +718,7 @@ def _level(event: Event) -> int:
     is_new = "key" in event.facts  # it was just decided, and nothing has happened yet
     status = Status(str(event.facts["status"]))
     is_edit = event.facts.get("reason_code") == ReasonCode.ENTRY_BROKEN  # an event of its own
-    if status in _GOING or (status is Status.WAITING and is_new) or is_edit:
+    if status in GOING or (status is Status.WAITING and is_new) or is_edit:
         return logging.DEBUG
     return logging.WARNING if status in _BAD else logging.INFO
 
@@ -1027,8 +1026,8 @@ def _end_engine(place: Place, *, within: timedelta, waits: bool, says: bool) -> 
 
 def _runs_in_progress(place: Place) -> list[str]:
     with suppress(HoraeError):  # the ledger is being closed: nothing runs any more
-        found = read(place, lambda service: service.history(statuses=_GOING, limit=100))
-        return [line.title for line in found.receipts if line.status in _GOING]
+        found = read(place, lambda service: service.history(statuses=GOING, limit=100))
+        return [line.title for line in found.receipts if line.status in GOING]
     return []
 
 

@@ -20,7 +20,7 @@ from horae.core.actor import acting
 from horae.core.launch import Launch, StartedRun, WriteBatch
 from horae.core.lease import NodeDescription, QueueJob
 from horae.core.ports import Event, Ledger, LedgerUnavailableError, Run, RunOver
-from horae.core.receipt import Filed, Reason, Status
+from horae.core.receipt import GOING, Filed, Reason, Status
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 CANCEL: Final = "cancel"  # the event by which a leader asks a machine to end a run
 ANY: Final = "any"  # the ability that every machine has
 HOME: Final = timedelta(seconds=2)  # for which only the machine is asked that an agent prefers
-_GOING: Final = frozenset({Status.STARTING, Status.RUNNING})
 AGAIN: Final = timedelta(seconds=5)  # after which a receipt that nobody claimed is put in again
 
 
@@ -189,7 +188,7 @@ class Carried(Launch):
             ]
             for run in await self.ledger.open_runs_of(unknown) if unknown else ():
                 self._live[run.receipt] = run
-            going = {n: filed for n, filed in found.items() if filed.status in _GOING}
+            going = {n: filed for n, filed in found.items() if filed.status in GOING}
             self.gate.place({n: filed.machine for n, filed in going.items()})
             for number in numbers:
                 filed, queued = found.get(number), self._queued.get(number)

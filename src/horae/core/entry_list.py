@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from horae.core.receipt import Status
+from horae.core.receipt import GOING, Status
 
 ENDS: Final = 20  # of an entry in a list
 
@@ -55,7 +55,7 @@ class EntrySummary(NamedTuple):
     def state(self) -> EntryState:
         if self.is_gone:
             return EntryState.GONE
-        if self.last_status in {Status.STARTING, Status.RUNNING}:
+        if self.last_status in GOING:
             return EntryState.RUNNING
         if self.is_paused:
             return EntryState.PAUSED
@@ -104,21 +104,16 @@ def filtered(
 
 
 _STATES: Final = {state: place for place, state in enumerate(EntryState)}
+# What each list is sorted by before title and place.
+_KEYS: Final[dict[EntrySort, Callable[[EntrySummary], tuple[Any, ...]]]] = {
+    EntrySort.TITLE: lambda _: (),
+    EntrySort.STATE: lambda each: (_STATES[each.state],),
+    EntrySort.FILE: lambda each: (each.file, each.line),
+    EntrySort.NEXT: lambda each: (each.next_at is None, each.next_at),
+    EntrySort.LAST: lambda each: (each.last_at is None, each.last_at and -each.last_at.timestamp()),
+}
 
 
 def _sorted(entries: Sequence[EntrySummary], sort: EntrySort) -> list[EntrySummary]:
-    def key(entry: EntrySummary) -> tuple[Any, ...]:
-        place = entry.title.casefold(), entry.file, entry.line
-        match sort:
-            case EntrySort.TITLE:
-                return place
-            case EntrySort.STATE:
-                return _STATES[entry.state], *place
-            case EntrySort.FILE:
-                return entry.file, entry.line, *place
-            case EntrySort.NEXT:
-                return entry.next_at is None, entry.next_at and entry.next_at.timestamp(), *place
-            case EntrySort.LAST:
-                return entry.last_at is None, entry.last_at and -entry.last_at.timestamp(), *place
-
-    return sorted(entries, key=key)
+    key = _KEYS[sort]
+    return sorted(entries, key=lambda e: (*key(e), e.title.casefold(), e.file, e.line))

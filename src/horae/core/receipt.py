@@ -234,11 +234,13 @@ class Filed(Struct, frozen=True, gc=False):
         return self.lateness if is_late else timedelta(0)
 
 
+WAITS: Final = frozenset({Status.WAITING, Status.HELD})
+GOING: Final = frozenset({Status.STARTING, Status.RUNNING})
 BAD: Final = frozenset({Status.FAILED, Status.KILLED, Status.INTERRUPTED})
 ENDS: Final = BAD | {Status.DONE, Status.NO_WORK}
 FINAL: Final = ENDS | {Status.SKIPPED, Status.COALESCED, Status.MISSED}
 RECEIPT_STATUSES: Final = tuple(each for each in Status if each is not Status.LIMITED)
-OPEN: Final = frozenset(RECEIPT_STATUSES) - FINAL
+OPEN: Final = WAITS | GOING
 
 RETRY_CAP: Final = timedelta(hours=1)  # doubling stops here; a longer first wait stays as it is
 

@@ -57,7 +57,7 @@ from horae.core.project import (
     tick_delay,
     unpaused,
 )
-from horae.core.receipt import Filed, Reason, ReasonCode, Receipt, Status
+from horae.core.receipt import GOING, WAITS, Filed, Reason, ReasonCode, Receipt, Status
 from horae.core.spending import Spending
 from horae.core.text import is_number, moment_text
 from horae.errors import Exit, HoraeError
@@ -66,9 +66,7 @@ from horae.timing.zone import instant, local, zone
 
 _Entry = TypeVar("_Entry", bound=views.EntryLine)
 BATCH: Final = 1000  # receipts in one commit, or on one page
-GOING: Final = frozenset({Status.STARTING, Status.RUNNING})
 _NEAR: Final = 20_000  # so many names are looked through for one that was meant
-WAITS: Final = frozenset({Status.WAITING, Status.HELD})
 _BESIDE: Final = 100  # receipts that are read beyond those of planned moments
 DAY: Final = timedelta(hours=24)  # how far back a status looks
 STUCK: Final = 3  # bad ends in a row that are worth a word

@@ -59,6 +59,7 @@ from horae.core.receipt import (
     FINAL,
     OPEN,
     RECEIPT_STATUSES,
+    WAITS,
     Filed,
     NextStatus,
     Reason,
@@ -112,7 +113,6 @@ _TICK: Final = "tick:"
 _STARTING: Final = Reason(ReasonCode.STARTING, "the run is being started")
 _RUNNING: Final = Reason(ReasonCode.STARTED, "the run has started")
 _UNUSED: Final = Usage()
-_FREE: Final = frozenset({Status.WAITING, Status.HELD})  # no machine has such a receipt
 
 
 class ReceiptState(NamedTuple):
@@ -1003,7 +1003,7 @@ def _moving(
         "died": int(died),
         "ended_at": at if status in ENDS else None,
         "settled_at": at if is_settled else None,
-        "has_machine": int(status not in _FREE),
+        "has_machine": int(status not in WAITS),
         "account": account or None,
     }
 

@@ -17,7 +17,7 @@ from msgspec import structs
 from horae.core.entry import Origin, Unarmed
 from horae.core.identity import Mark, digest_of
 from horae.core.ports import compact, moment, plain
-from horae.core.receipt import Filed, Reason, ReasonCode, Receipt, Status
+from horae.core.receipt import WAITS, Filed, Reason, ReasonCode, Receipt, Status
 from horae.core.source import Scan, Scanned
 from horae.sources.triggers.rules import Trigger, TriggerDefinition, scanned
 
@@ -199,7 +199,7 @@ class TriggerStore:
 
         def put(tx: LedgerTransaction) -> bool:
             filed = tx.receipt(receipt)
-            if filed is None or filed.status not in {Status.WAITING, Status.HELD}:
+            if filed is None or filed.status not in WAITS:
                 return False
             is_moved = tx.move(filed, status, reason=reason, now=now)
             if is_moved:

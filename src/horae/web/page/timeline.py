@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horae.core.entry import Entry
 from horae.core.ports import Ledger, Listed, Trait
 from horae.core.project import TINY, Moment, counted, project, stretches
-from horae.core.receipt import RECEIPT_STATUSES, Filed, Status
+from horae.core.receipt import GOING, RECEIPT_STATUSES, Filed
 from horae.sources.board.recycle import is_net
 from horae.timing.duration import format_duration, parse_duration
 from horae.timing.zone import instant, local
@@ -46,7 +46,6 @@ def count(entry: Entry, start: datetime, end: datetime) -> int:
 
 
 RECEIPTS: Final = 1000  # in one picture
-_GOING: Final = frozenset({Status.STARTING, Status.RUNNING})
 
 
 class TimelineMark(NamedTuple):
@@ -86,7 +85,7 @@ class Scale(NamedTuple):
     def bar(self, filed: Filed, look: PageTime) -> Iterator[TimelineMark]:
         """Yield what became of a receipt: its moment, how late it was, and how long it took."""
         receipt, href = filed.receipt, f"/receipts/{filed.number}"
-        at, has_run = receipt.planned_at, bool(filed.attempts or filed.status in _GOING)
+        at, has_run = receipt.planned_at, bool(filed.attempts or filed.status in GOING)
         over = (filed.ended_at or look.now) if has_run else receipt.through_at or at
         if over < self.start:
             return
