@@ -87,6 +87,10 @@ def test_an_entry_is_paused_until_a_time_and_resumed(client: Client) -> None:
     assert paused.pause is not None
     assert (paused.pause.until, paused.pause.note) == (end, "holiday")
     assert client.resume("Digest").changed
+    paused = client.pause("Digest", until=timedelta(minutes=90))
+    assert paused.pause is not None
+    assert paused.pause.until == paused.pause.at + timedelta(minutes=90)
+    assert client.resume("Digest").changed
 
 
 def test_an_error_of_the_engine_keeps_its_code_and_its_facts(client: Client) -> None:

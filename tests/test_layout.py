@@ -40,6 +40,7 @@ LAYERS["errors"] = set()
 # In a source these know the command line or the web layer.
 ADAPTERS = {
     "agent_cli.py",
+    "client.py",
     "commands.py",
     "routes.py",
     "page.py",

@@ -1,7 +1,7 @@
 """The client of a running engine: typed calls of its HTTP API, for programs and for commands.
 
-Each call is declared once, in `Calls` and `TriggerCalls`, as its route is in `horae.web`: by
-method, path and signature. `Client` waits for the answer, `AsyncClient` waits in a thread.
+Each call is declared once, in `Calls`, as its route is in `horae.web`: by method, path and
+signature. `Client` waits for the answer, `AsyncClient` waits in a thread.
 """
 
 from __future__ import annotations
@@ -11,22 +11,23 @@ import os
 import re
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property, partial, wraps
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from inspect import signature
 from pathlib import Path
 from typing import (
+    TYPE_CHECKING,
     Any,
     Concatenate,
     Final,
     Generic,
     ParamSpec,
-    TypeAlias,
     TypeVar,
+    cast,
     get_type_hints,
     overload,
 )
@@ -39,11 +40,14 @@ from horae.core import access, views
 from horae.core.actor import own_run
 from horae.core.entry_list import ALL, EntryFilter, EntrySort
 from horae.core.lease import NodePage
-from horae.core.ports import Pruned
 from horae.core.scope import Scope
+from horae.core.service import Service
 from horae.errors import Exit, HoraeError
-from horae.sources.triggers import views as triggers
+from horae.timing.duration import format_duration
 from horae.web import ACTOR, RUN, SCOPES, SOCKET, address
+
+if TYPE_CHECKING:
+    from horae.sources.triggers.client import AsyncTriggerClient, TriggerClient
 
 CONNECT: Final = 5.0  # seconds
 ANSWER: Final = 60.0  # seconds for an answer to begin, and for each part of it
@@ -55,7 +59,6 @@ _PART: Final = re.compile(r"\{(\w+)\}")
 
 P = ParamSpec("P")
 T = TypeVar("T")
-EntryName: TypeAlias = str | int  # its number, :ID:, title, or file:line
 
 
 class EngineUnreachableError(HoraeError, code="engine_unreachable", exit_code=Exit.UNREACHABLE):
@@ -91,6 +94,10 @@ class Request:
         return f"/api/v1/{self.path}" + (f"?{urlencode(given, doseq=True)}" if given else "")
 
 
+def _in_json(value: datetime | timedelta) -> str:
+    return format_duration(value) if isinstance(value, timedelta) else value.isoformat()
+
+
 def _in_query(value: object) -> object:
     if isinstance(value, datetime):
         return value.isoformat()
@@ -115,8 +122,8 @@ class AsyncSender:
 class Call(Generic[P, T]):
     """A route of the API, declared as a method without a body: its signature says the rest.
 
-    An argument is a part of the path, else a field of the query or the body; `data` is the whole
-    body. *names* are those of fields that have another name in the API.
+    An argument that is given is a part of the path, else a field of the query or the body; `data`
+    is the whole body. *names* are those of fields that have another name in the API.
     """
 
     declared: Callable[Concatenate[Any, P], T]
@@ -143,17 +150,16 @@ class Call(Generic[P, T]):
         return call
 
     def _request(self, *args: Any, **given: Any) -> Request:
-        bound = signature(self.declared).bind(*args, **given)
-        bound.apply_defaults()
-        fields = bound.arguments
+        fields = signature(self.declared).bind(*args, **given).arguments
         del fields["self"]
         path = _PART.sub(lambda found: _quoted(fields.pop(found[1])), self.path)
         key = fields.pop("idempotency_key", None) or fields.pop("key", None)
-        fields |= fields.pop("data", {})
+        fields |= fields.pop("data", None) or {}
         if "entry_filter" in fields:
             fields |= fields.pop("entry_filter")._asdict()
         said = {self.names.get(name, name): each for name, each in fields.items()}
-        query, body = (said, None) if self.method == "GET" else ({}, said)
+        has_body = self.method in {"POST", "PUT"}
+        query, body = ({}, said) if has_body else (said, None)
         return Request(self.method, path, query, body, key, self.timeout)
 
     def _read(self, data: Any) -> T:
@@ -175,118 +181,35 @@ def route(
     return lambda declared: Call(declared, method, path, part, timeout, names)
 
 
-class TriggerCalls:
-    """What an engine answers about triggers and their agents, as `horae.sources.triggers.views`."""
-
-    @route("GET", "triggers")
-    def page(self, *, limit: int | None = None, offset: int | None = None) -> triggers.TriggerPage:
-        """Return a page of the triggers, newest first."""
-
-    @route("GET", "triggers/{word}")
-    def get(self, word: str) -> triggers.TriggerLine:
-        """Return the trigger with an id or a name."""
-
-    @route("POST", "triggers")
-    def create(self, data: Mapping[str, Any]) -> triggers.TriggerLine:
-        """Create a trigger and arm it."""
-
-    @route("PUT", "triggers/{word}")
-    def update(self, word: str, data: Mapping[str, Any]) -> triggers.TriggerLine:
-        """Change a trigger; fields that are null stay as they are."""
-
-    @route("POST", "triggers/{word}/rotate")
-    def rotate(self, word: str, secret: str | None) -> triggers.TriggerLine:
-        """Give a webhook a second secret; None ends the older one."""
-
-    @route("DELETE", "triggers/{word}")
-    def delete(self, word: str) -> triggers.TriggerLine:
-        """Delete a trigger; its receipts remain."""
-
-    @route("GET", "triggers/{word}/history")
-    def history(
-        self, word: str, *, limit: int | None = None, offset: int | None = None
-    ) -> triggers.DispatchPage:
-        """Return a page of the receipts of a trigger, newest first."""
-
-    @route("POST", "triggers/{word}/run")
-    def trigger_now(
-        self, word: str, data: Mapping[str, Any], *, key: str | None = None
-    ) -> triggers.Dispatch:
-        """Run a trigger now; the same *key* returns the same receipt."""
-
-    @route("POST", "trigger-files", part="changes")
-    def apply(
-        self,
-        definitions: Sequence[Mapping[str, Any]],
-        *,
-        dry_run: bool = False,
-        teardown: bool = False,
-    ) -> list[triggers.FileChange]:
-        """Create and update what files define, or remove it; return the changes."""
-
-    @route("GET", "approvals", part="approvals")
-    def approvals(self) -> list[triggers.Approval]:
-        """Return the receipts that wait for approval, oldest first."""
-
-    @route("POST", "approvals/{number}/approve")
-    def approve(self, number: int) -> triggers.Approval:
-        """Approve a receipt that waits for approval."""
-
-    @route("POST", "approvals/{number}/deny")
-    def deny(self, number: int, *, reason: str = "") -> triggers.Approval:
-        """Reject a receipt that waits for approval."""
-
-    @route("GET", "trigger-agents")
-    def agents(
-        self, *, status: str | None = None, limit: int | None = None, offset: int | None = None
-    ) -> triggers.TriggerAgentPage:
-        """Return a page of the agents that triggers start, newest first."""
-
-    @route("GET", "trigger-agents/{word}")
-    def agent(self, word: str) -> triggers.TriggerAgent:
-        """Return an agent."""
-
-    @route("POST", "trigger-agents")
-    def create_agent(self, data: Mapping[str, Any]) -> triggers.TriggerAgent:
-        """Create an agent."""
-
-    @route("PUT", "trigger-agents/{word}")
-    def update_agent(self, word: str, data: Mapping[str, Any]) -> triggers.TriggerAgent:
-        """Change an agent; fields that are null stay as they are."""
-
-    @route("DELETE", "trigger-agents/{word}")
-    def delete_agent(self, word: str) -> triggers.TriggerAgent:
-        """Delete an agent that no trigger starts."""
-
-    @route("POST", "trigger-agents/{word}/clear")
-    def clear_context(self, word: str) -> triggers.ClearedContext:
-        """Clear the context of an agent."""
-
-    @route("POST", "trigger-agents/{word}/message")
-    def send_message(self, word: str, content: str) -> triggers.SentMessage:
-        """Run an agent once with a message as its prompt."""
-
-    @route("GET", "trigger-agents/{word}/usage")
-    def usage(self, word: str) -> triggers.AgentUsage:
-        """Return the usage of an agent's last run and of all its runs."""
-
-    @route("GET", "trigger-agents/{word}/run", part="run", is_going="going")
-    def run_of(self, word: str, *, is_going: bool = False) -> int:
-        """Return the number of an agent's current run, else that of its last one."""
+def like(
+    method: Callable[Concatenate[Any, P], Awaitable[T]], verb: str, path: str, **more: Any
+) -> Call[P, T]:
+    """Declare a call that a service in process has as well, by its method."""
+    return route(verb, path, **more)(cast("Callable[Concatenate[Any, P], T]", method))
 
 
 class Calls:
-    """What an engine answers; the structs are those of `horae.core.views`."""
+    """What an engine answers; the structs are those of `horae.core.views`.
+
+    What the service in process can do as well has the signature that it has there.
+    """
+
+    entries = like(Service.entries, "GET", "entries", with_gone="gone")
+    entry = like(Service.entry, "GET", "entries/{entry}")
+    costs = like(Service.costs, "GET", "costs")
+    forecast = like(Service.forecast, "GET", "forecast")
+    receipt = like(Service.receipt, "GET", "receipts/{number}")
+    run = like(Service.run, "GET", "runs/{number}")
+    events = like(Service.events, "GET", "events")
+    pause = like(Service.pause, "POST", "entries/{entry}/pause")
+    resume = like(Service.resume, "POST", "entries/{entry}/resume")
+    tick = like(Service.tick, "POST", "agents/{agent}/tick")
+    prune = like(Service.prune, "POST", "prune", timeout=LONG)
+    note_edit = like(Service.note_edit, "POST", "edits")
 
     @route("GET", "status")
     def status(self, *, limit: int = 20) -> views.StatusReport:
         """Return what is running, waiting, next, late, missed and failed."""
-
-    @route("GET", "entries", with_gone="gone")
-    def entries(
-        self, *, limit: int = 100, cursor: int | None = None, with_gone: bool = False
-    ) -> views.EntryPage:
-        """Return a page of the entries, oldest first."""
 
     @route("GET", "entry-list", states="state", sources="source", with_gone="gone")
     def entry_list(
@@ -299,14 +222,10 @@ class Calls:
     ) -> views.EntryList:
         """Return a part of the list of entries, with the state and the last results of each."""
 
-    @route("GET", "entries/{entry}")
-    def entry(self, entry: EntryName) -> views.EntryLine:
-        """Return one entry."""
-
     @route("GET", "receipts", statuses="status")
     def history(
         self,
-        entry: EntryName | None = None,
+        entry: views.EntryName | None = None,
         *,
         since: datetime | None = None,
         until: datetime | None = None,
@@ -316,28 +235,10 @@ class Calls:
     ) -> views.History:
         """Return a page of receipts, newest first."""
 
-    @route("GET", "costs")
-    def costs(self, *, by: str = "entry", days: int = 7) -> views.CostReport:
-        """Return what the runs of the last days cost, and where the budgets stand."""
-
-    @route("GET", "forecast")
-    def forecast(self, entry: EntryName | None = None, *, days: int = 7) -> views.ForecastReport:
-        """Return what scheduled runs are expected to cost."""
-
-    @route("GET", "receipts/{number}")
-    def receipt(self, number: int) -> views.ReceiptDetail:
-        """Return one receipt with its runs."""
-
-    @route("GET", "runs/{number}")
-    def run(self, number: int) -> views.RunLine:
-        """Return one run."""
-
-    @route("GET", "events")
-    def events(self, *, after: int = 0, limit: int = 100) -> views.EventPage:
-        """Return the events after one, in order."""
-
     @route("GET", "why")
-    def why(self, entry: EntryName, *, at: str | None = None, limit: int = 20) -> views.WhyLines:
+    def why(
+        self, entry: views.EntryName, *, at: str | None = None, limit: int = 20
+    ) -> views.WhyLines:
         """Return why an entry ran or did not run; *at* is a time as after the @ of `horae why`."""
 
     @route("GET", "gate")
@@ -351,7 +252,7 @@ class Calls:
     @route("POST", "entries/{entry}/run")
     def run_now(
         self,
-        entry: EntryName,
+        entry: views.EntryName,
         *,
         note: str = "",
         parent_run: int | None = None,
@@ -359,20 +260,10 @@ class Calls:
     ) -> views.ReceiptLine:
         """Request a run now; the same key returns the same receipt."""
 
-    @route("POST", "entries/{entry}/pause")
-    def pause(
-        self, entry: EntryName, *, note: str = "", until: datetime | None = None
-    ) -> views.PauseResult:
-        """Pause an entry until a time, or until it is resumed."""
-
-    @route("POST", "entries/{entry}/resume")
-    def resume(self, entry: EntryName) -> views.ResumeResult:
-        """Resume a paused entry."""
-
     @route("POST", "entries/{entry}/backfill", timeout=LONG, start="from", end="to", name="id")
     def backfill(
         self,
-        entry: EntryName,
+        entry: views.EntryName,
         *,
         start: datetime,
         end: datetime | None = None,
@@ -381,17 +272,9 @@ class Calls:
     ) -> views.Backfill:
         """Run an entry once for each scheduled time of a past period."""
 
-    @route("POST", "agents/{agent}/tick")
-    def tick(self, agent: str, *, note: str = "") -> views.ReceiptLine:
-        """Start the next tick of an agent now."""
-
     @route("POST", "runs/{run}/cancel")
     def cancel(self, run: int, *, reason: str = "") -> views.CancelResult:
         """Cancel a run and all processes it started."""
-
-    @route("POST", "prune", timeout=LONG)
-    def prune(self, *, before: datetime, dry_run: bool = False) -> Pruned:
-        """Summarise old receipts as ranges and remove their details."""
 
     @route("POST", "restart", timeout=LONG)
     def restart(self, *, wait: bool = False) -> views.RestartAnswer:
@@ -404,10 +287,6 @@ class Calls:
     @route("POST", "rescan")
     def rescan(self, source: str | None = None) -> views.RescanReport:
         """Read the plans again now."""
-
-    @route("POST", "edits")
-    def note_edit(self, file: str, what: str) -> views.EditNote:
-        """Record that a file of the plan was edited."""
 
     @route("GET", "settings/waiting")
     def waiting_settings(self) -> WaitingSettings:
@@ -450,28 +329,17 @@ class Calls:
         """End a browser session, or `all` of them."""
 
 
-class TriggerClient(TriggerCalls, Sender):
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    def send(self, request: Request, read: Callable[[Any], T]) -> T:
-        return self._client.send(request, read)
-
-
-class AsyncTriggerClient(TriggerCalls, AsyncSender):
-    def __init__(self, client: AsyncClient) -> None:
-        self._client = client
-
-    async def send(self, request: Request, read: Callable[[Any], T]) -> T:
-        return await self._client.send(request, read)
-
-
 class Client(Calls, Sender):
     """Asks the engine of a data directory, over its socket."""
 
     def __init__(self, directory: Path, *, pid: int | None = None, timeout: float = ANSWER) -> None:
         self._directory, self._pid, self._timeout = directory, pid, timeout
-        self.triggers = TriggerClient(self)
+
+    @cached_property
+    def triggers(self) -> TriggerClient:
+        from horae.sources.triggers.client import TriggerClient  # loads their service
+
+        return TriggerClient(self)
 
     def send(self, request: Request, read: Callable[[Any], T]) -> T:
         with self._answer(request, request.timeout or self._timeout) as answer:
@@ -559,7 +427,7 @@ class Client(Calls, Sender):
             headers["Idempotency-Key"] = request.key.encode(errors="replace")
         if request.body is not None:
             headers["Content-Type"] = b"application/json"
-            body = json.dumps(request.body, default=datetime.isoformat).encode()
+            body = json.dumps(request.body, default=_in_json).encode()
         try:
             # Who refuses a request by its header answers and hangs up before the body has come.
             with suppress(BrokenPipeError, ConnectionResetError):
@@ -689,7 +557,12 @@ class AsyncClient(Calls, AsyncSender):
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self.triggers = AsyncTriggerClient(self)
+
+    @cached_property
+    def triggers(self) -> AsyncTriggerClient:
+        from horae.sources.triggers.client import AsyncTriggerClient  # loads their service
+
+        return AsyncTriggerClient(self)
 
     async def send(self, request: Request, read: Callable[[Any], T]) -> T:
         from asyncio import to_thread

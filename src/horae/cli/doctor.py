@@ -15,7 +15,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version as version_of
+from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -199,14 +199,17 @@ def _meaning(item: Entry | Unarmed) -> list[str]:
 def _check_running(place: Place) -> Check:
     if lock.engine_in(place.directory) is None:
         return _ok("engine", engine_here(place).absence)
-    problems: tuple[str, ...] = ()
-    with suppress(HoraeError):  # an engine that does not answer is a problem of `doctor`
-        problems = Client(place.directory, timeout=5).status(limit=1).problems
-    due = next((each for each in problems if "`horae restart`" in each), None)
+    due = next((each for each in _problems_of(place) if "`horae restart`" in each), None)
     if due is not None:
         found, _, remedy = due.partition("; ")
         return _warn("engine", found, remedy)
     return _ok("engine", "the running engine has this version")
+
+
+def _problems_of(place: Place) -> tuple[str, ...]:
+    with suppress(HoraeError):  # an engine that does not answer is a problem of `status`
+        return Client(place.directory, timeout=5).status(limit=1).problems
+    return ()
 
 
 # The machine
@@ -251,27 +254,18 @@ def check_clock(now: datetime) -> Check:
 
 
 def _check_zones() -> Check:
-    version, where = _zone_data()
     try:
         zoneinfo.ZoneInfo.no_cache("Europe/Berlin")
     except zoneinfo.ZoneInfoNotFoundError:
         return _fail("zones", "there is no zone data", "pip install tzdata")
-    return _ok("zones", f"zone data {'' if version is None else f'{version} '}in {where}")
-
-
-def _zone_data() -> tuple[str | None, str]:
-    for directory in map(Path, zoneinfo.TZPATH):
-        if not (directory / "Europe" / "Berlin").is_file():
-            continue
-        for name, pattern in (("tzdata.zi", r"# version (\S+)"), ("+VERSION", r"(\S+)")):
-            with suppress(OSError):  # not every system has both
-                if said := re.match(pattern, (directory / name).read_text("utf-8", "replace")):
-                    return said[1], str(directory)
-        return None, str(directory)
-    try:
-        return version_of("tzdata"), "the package tzdata"
-    except PackageNotFoundError:
-        return None, "no place"
+    where = next((each for each in map(Path, zoneinfo.TZPATH) if (each / "Europe").is_dir()), None)
+    if where is None:
+        return _ok("zones", f"zone data {version_of('tzdata')} in the package tzdata")
+    for name, pattern in (("tzdata.zi", r"# version (\S+)"), ("+VERSION", r"(\S+)")):
+        with suppress(OSError):  # not every system has both
+            if said := re.match(pattern, (where / name).read_text("utf-8", "replace")):
+                return _ok("zones", f"zone data {said[1]} in {where}")
+    return _ok("zones", f"zone data in {where}")
 
 
 def _git_version() -> str | None:
@@ -326,12 +320,11 @@ def _is_ours(file: str) -> bool:
 
 def check_languages(there: Collection[str], used: dict[str, str]) -> Iterator[Check]:
     """Yield which languages can be run, and each that is used (where) and cannot be."""
-    rows = [row for row in LANGUAGES if row.name != AGENT]
-    names = ", ".join(row.name for row in rows if row.name in there) or "none"
-    *first, last = [row.name for row in rows if row.name not in there] or [""]
-    others = f"{', '.join(first)} or {last}" if first else last
-    remedy = f"to run blocks in {others}, install that language" if others else ""
-    yield _ok("languages", f"blocks can be run in {names}", remedy)
+    names = [row.name for row in LANGUAGES if row.name != AGENT]
+    others = ", ".join(name for name in names if name not in there)
+    remedy = f"to run blocks in {others}, install the language" if others else ""
+    known = ", ".join(name for name in names if name in there) or "none"
+    yield _ok("languages", f"blocks can be run in {known}", remedy)
     for lang, where in sorted(used.items()):
         try:
             row = language_of(lang)
@@ -475,10 +468,7 @@ def _check_lock(place: Place) -> Check:
         return _ok("engine", engine_here(place).absence)
     since = f" since {text.instant_text(engine.since, place.zone.key)}" if engine.since else ""
     found = f"process {engine.pid} ({engine.command}){since}"
-    problems: tuple[str, ...] = ()
-    with suppress(HoraeError):  # one that does not answer is a problem in `status`
-        problems = Client(place.directory, timeout=5).status(limit=1).problems
-    if not problems:
+    if not (problems := _problems_of(place)):
         return _ok("engine", found)
     many = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     return _warn("engine", f"{found}; it reports {many}", "see `horae status`")

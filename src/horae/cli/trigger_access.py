@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from horae.cli import output
 from horae.cli.connection import CommandClock, Place, T, ask, through, write_with
-from horae.client import AsyncTriggerClient, Client
+from horae.client import Client
 from horae.config import secrets_of
 from horae.context import Context, find_agents
 from horae.core.agent import Agent, AgentNotFoundError
@@ -22,6 +22,7 @@ from horae.core.entry import KEEPER
 from horae.core.ports import ANYBODY
 from horae.errors import HoraeError
 from horae.sources.triggers.apply import apply_files
+from horae.sources.triggers.client import AsyncTriggerClient
 from horae.sources.triggers.rules import parse_tools
 from horae.sources.triggers.runner import agent_of
 from horae.sources.triggers.service import TriggerConflictError, Triggers

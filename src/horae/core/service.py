@@ -116,7 +116,8 @@ class Service:
     agent_state: Callable[[str], views.AgentState] = lambda _: views.AgentState()
     spending: Callable[[], Spending] | None = None  # the budgets that several entries share
 
-    async def named(self, word: str) -> Listed:
+    async def named(self, word: views.EntryName) -> Listed:
+        word = str(word)
         found = await self.ledger.find(word)
         file, _, line = word.rpartition(":")
         if not found and file and is_number(line):
@@ -221,10 +222,12 @@ class Service:
             lines.append(line)
         return lines
 
-    async def forecast(self, word: str | None = None, *, days: int = 7) -> views.ForecastReport:
+    async def forecast(
+        self, entry: views.EntryName | None = None, *, days: int = 7
+    ) -> views.ForecastReport:
         """Return what scheduled runs are expected to cost: their number, times the median."""
         now = self.clock.now()
-        found = await self.ledger.entries() if word is None else [await self.named(word)]
+        found = await self.ledger.entries() if entry is None else [await self.named(entry)]
         armed = [(each, each.item) for each in found if each.is_armed]
         usual = await self.ledger.usual([each.number for each, _ in armed])
         end, rows = now + timedelta(days=days), []
@@ -232,7 +235,7 @@ class Service:
             runs = runs_until(item, now, end) if isinstance(item, Entry) else 0
             last = [used.cost for used in usual[each.number] if used.cost is not None]
             median = expected(usual[each.number], Unit.DOLLARS) / DOLLAR if last else None
-            if runs and (median is not None or word is not None):
+            if runs and (median is not None or entry is not None):
                 rows.append(
                     views.ForecastLine(
                         entry=each.number,
@@ -277,12 +280,14 @@ class Service:
         item = found.item if found else None
         return item.zone if isinstance(item, Entry) else self.zone_name
 
-    async def entry(self, word: str) -> views.EntryLine:
-        return self._entry_line(await self.named(word))
+    async def entry(self, entry: views.EntryName) -> views.EntryLine:
+        """Return one entry."""
+        return self._entry_line(await self.named(entry))
 
     async def entries(
         self, *, limit: int = 100, cursor: int | None = None, with_gone: bool = False
     ) -> views.EntryPage:
+        """Return a page of the entries, oldest first."""
         found = [
             each
             for each in await self.ledger.entries()
@@ -484,6 +489,7 @@ class Service:
         return self._current(filed)
 
     async def receipt(self, number: int) -> views.ReceiptDetail:
+        """Return one receipt with its runs."""
         [line] = await self._lines([await self.filed(number)])
         runs = [views.attempt(run, line.zone) for run in await self.ledger.runs_of(number)]
         return views.ReceiptDetail(**structs.asdict(line), runs=tuple(runs))
@@ -496,6 +502,7 @@ class Service:
         return run
 
     async def run(self, number: int) -> views.RunLine:
+        """Return one run."""
         run = await self.run_of(number)
         [line] = await self._lines([await self.filed(run.receipt)])
         return views.run_line(run, line)
@@ -525,6 +532,7 @@ class Service:
         raise views.RunStateError(title, several, runs=going)
 
     async def events(self, *, after: int = 0, limit: int = 100) -> views.EventPage:
+        """Return the events after one, in order."""
         found = await self.ledger.events_after(after, limit=limit)
         place = self.zone_name
         shown = [views.shaped(views.EventLine, place, each, event=each.number) for each in found]
@@ -784,10 +792,11 @@ class Service:
         return problems
 
     async def pause(
-        self, word: str, *, note: str = "", until: datetime | timedelta | None = None
+        self, entry: views.EntryName, *, note: str = "", until: datetime | timedelta | None = None
     ) -> views.PauseResult:
+        """Pause an entry until a time, or until it is resumed."""
         now, note = self.clock.now(), one_line(note)
-        found = await self.named(word)
+        found = await self.named(entry)
         end = now + until if isinstance(until, timedelta) else until
         if end is not None and end <= now:
             shown = moment_text(end, self._zone_of(found))
@@ -802,8 +811,9 @@ class Service:
             raise views.EntryStateError(found, reason, remedy="resume it before you pause it again")
         return await self._again(found, views.PauseResult, changed=False, skipped=0)
 
-    async def resume(self, word: str) -> views.ResumeResult:
-        found = await self.named(word)
+    async def resume(self, entry: views.EntryName) -> views.ResumeResult:
+        """Resume a paused entry."""
+        found = await self.named(entry)
         done = await self.ledger.resume(found.number, now=self.clock.now(), term=self.term)
         if done:
             self.poke()
@@ -838,12 +848,13 @@ class Service:
         [line] = await self._file(found, [asked], now, parent)
         return line
 
-    async def tick(self, word: str, *, note: str = "") -> views.ReceiptLine:
+    async def tick(self, agent: str, *, note: str = "") -> views.ReceiptLine:
+        """Start the next tick of an agent now."""
         crew = await self.ledger.entries_that_are(Trait.AGENT, limit=BATCH)
-        address = f"agent:{word}"
-        agents = (each for each in crew if word == each.mark.title or address == each.mark.address)
+        address = f"agent:{agent}"
+        agents = (each for each in crew if agent == each.mark.title or address == each.mark.address)
         # A workflow may have the same title.
-        found = next(agents, None) or await self.named(word)
+        found = next(agents, None) or await self.named(agent)
         await self._refuse_unready(found)
         for _ in range(_TRIES):
             now, entry = self.clock.now(), armed(found)
@@ -905,11 +916,14 @@ class Service:
         skip = f"to skip {them}, run `horae pause {entry}` and then `horae resume {entry}`"
         return f"; {what}; {explain.approval_way(first) or skip}"
 
-    async def note_edit(self, file: str, what: str) -> None:
+    async def note_edit(self, file: str, what: str) -> views.EditNote:
+        """Record that a file of the plan was edited."""
         facts = {"file": file, "what": what}
         await self.ledger.note("edited", now=self.clock.now(), term=self.term, facts=facts)
+        return views.EditNote(file=file, what=what)
 
     async def prune(self, *, before: datetime, dry_run: bool = False) -> Pruned:
+        """Summarise old receipts as ranges and remove their details."""
         now = self.clock.now()
         if before > now:
             why = f"{key_time(before)} is in the future; prune needs a past time"

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 Code: TypeAlias = Annotated[str, Meta(description="a reason code; others may follow")]
 Facts: TypeAlias = dict[str, Any]
 Time: TypeAlias = Annotated[datetime, Meta(tz=True)]
+EntryName: TypeAlias = str | int  # its number, :ID:, title, or file:line
 TimeText: TypeAlias = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 _NONE: Final = timedelta(0)
 _MINUTE: Final = timedelta(minutes=1)

@@ -605,8 +605,7 @@ class EditRequest(Fields, frozen=True):
 @routes.post("/api/v1/edits", _EDIT)
 async def edits(front: Front, body: EditRequest) -> views.EditNote:
     """Record that a command has edited a file."""
-    await front.service.note_edit(body.file, body.what)
-    return views.EditNote(file=body.file, what=body.what)
+    return await front.service.note_edit(body.file, body.what)
 
 
 class RescanRequest(Fields, frozen=True):

@@ -133,8 +133,11 @@ class Triggers:
 
     # Workflows
 
-    async def page(self, **part: int | None) -> views.TriggerPage:
-        size = page_of(**part)
+    async def page(
+        self, *, limit: int | None = None, offset: int | None = None
+    ) -> views.TriggerPage:
+        """Return a page of the triggers, newest first."""
+        size = page_of(limit=limit, offset=offset)
         found, total = await self.store.page(**size)
         return views.Page(items=tuple(map(trigger_line, found)), total=total, **size)
 
@@ -155,13 +158,17 @@ class Triggers:
     async def get(self, word: str) -> views.TriggerLine:
         return trigger_line(await self.find(word))
 
-    async def history(self, word: str, **part: int | None) -> views.DispatchPage:
-        trigger, size = await self.find(word), page_of(**part)
+    async def history(
+        self, word: str, *, limit: int | None = None, offset: int | None = None
+    ) -> views.DispatchPage:
+        """Return a page of the receipts of a trigger, newest first."""
+        trigger, size = await self.find(word), page_of(limit=limit, offset=offset)
         found, total = await self.store.dispatches(trigger.id, **size)
         items = [await self._dispatch(trigger, *each) for each in found]
         return views.Page(items=tuple(items), total=total, **size)
 
     async def create(self, data: Mapping[str, Any]) -> views.TriggerLine:
+        """Create a trigger and arm it."""
         return await self.put(await self.judged(data))
 
     async def update(self, word: str, data: Mapping[str, Any]) -> views.TriggerLine:
@@ -224,6 +231,7 @@ class Triggers:
         return await self.update(trigger.id, {"trigger_config": config})
 
     async def delete(self, word: str) -> views.TriggerLine:
+        """Delete a trigger; its receipts remain."""
         trigger = await self.find(word)
         if not await self.store.remove(trigger.id, now=self.clock.now()):
             raise TriggerNotFoundError("workflow", word[:100])
@@ -313,15 +321,17 @@ class Triggers:
     # Agents
 
     async def agents(
-        self, *, status: str | None = None, **part: int | None
+        self, *, status: str | None = None, limit: int | None = None, offset: int | None = None
     ) -> views.TriggerAgentPage:
-        size, busy = page_of(**part), await self._busy()
+        """Return a page of the agents that triggers start, newest first."""
+        size, busy = page_of(limit=limit, offset=offset), await self._busy()
         found = [agent_line(each, is_busy=each.name in busy) for each in await self.store.agents()]
         found = [each for each in found if status in {None, each.status}]
         items = found[size["offset"] :][: size["limit"]]
         return views.Page(items=tuple(items), total=len(found), **size)
 
     async def agent(self, word: str) -> views.TriggerAgent:
+        """Return an agent."""
         card = await self.card(word)
         return agent_line(card, is_busy=card.name in await self._busy())
 
@@ -358,6 +368,7 @@ class Triggers:
         return AgentCard(data["name"], config, is_enabled, now, now, file)
 
     async def create_agent(self, data: Mapping[str, Any]) -> views.TriggerAgent:
+        """Create an agent."""
         return await self.put_agent(await self.with_kept_env(self.judged_card(data)))
 
     async def update_agent(self, word: str, data: Mapping[str, Any]) -> views.TriggerAgent:
@@ -398,6 +409,7 @@ class Triggers:
         return agent_line(card, self._notes(card))
 
     async def delete_agent(self, word: str) -> views.TriggerAgent:
+        """Delete an agent that no trigger starts."""
         card = await self.card(word)
         every = await self.store.of_agent(card.name)
         names = [each.definition.name for each in every]
@@ -412,11 +424,13 @@ class Triggers:
         return agent_line(card)
 
     async def clear_context(self, word: str) -> views.ClearedContext:
+        """Clear the context of an agent."""
         card = await self.card(word)
         await self._announce(card, LifecycleEvent.CONTEXT_CLEAR)
         return views.ClearedContext(status="cleared", agent_id=card.id)
 
     async def send_message(self, word: str, content: object) -> views.SentMessage:
+        """Run an agent once with a message as its prompt."""
         card = await self.card(word)
         if not isinstance(content, str) or not content.strip():
             raise TriggerError("a message must be a non-empty string", field="content")
@@ -432,6 +446,7 @@ class Triggers:
         return views.SentMessage(**facts, dispatch_status=sent.status)
 
     async def usage(self, word: str) -> views.AgentUsage:
+        """Return the usage of an agent's last run and of all its runs."""
         card = await self.card(word)
         runs = [run async for run in self._runs_of(card.name)]
         outcomes = Counter(run.outcome or "running" for run in runs)
@@ -652,12 +667,15 @@ class Triggers:
     # Approvals, and which receipts may start
 
     async def approvals(self) -> list[views.Approval]:
+        """Return the receipts that wait for approval, oldest first."""
         return [_approval(filed, order) for filed, order in await self._held(is_asked=True)]
 
     async def approve(self, number: int) -> views.Approval:
+        """Approve a receipt that waits for approval."""
         return await self._decide(number, "approved")
 
     async def deny(self, number: int, *, reason: str = "") -> views.Approval:
+        """Reject a receipt that waits for approval."""
         return await self._decide(number, "denied", by_words("rejected", reason))
 
     async def _decide(self, number: int, decision: str, denial: str = "") -> views.Approval:
