@@ -467,13 +467,15 @@ class WrittenEntry:
                 echo(f"broken: {self.broken}")
         echo(f"\n{self.said}")
 
-    def entry_data(self) -> dict[str, Any]:
-        return {**to_builtins(self.line), "entry": None, "first_seen_at": None}
-
     def why_data(self) -> dict[str, Any]:
         answers = [explain.bare_line(self.said, is_moment=False)]
         why = explain.why_lines(self.line, answers, now=self.now)
-        return {**to_builtins(why), "entry": self.entry_data()}
+        return {**to_builtins(why), "entry": unread_data(self.line)}
+
+
+def unread_data(line: views.EntryLine) -> dict[str, Any]:
+    """Return the line of an entry that no engine has read yet, as plain data."""
+    return {**to_builtins(line), "entry": None, "first_seen_at": None}
 
 
 def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[WrittenEntry]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from msgspec import UNSET, structs
@@ -308,24 +308,6 @@ def _rest(pause: views.PauseLine | None, zone_name: str) -> str:
 # list
 
 
-class ListRow(NamedTuple):
-    line: views.EntryLine
-    state: EntryState
-    last: views.LastReceipt | None
-    data: views.EntryRow | dict[str, Any]
-
-    def cells(self, *, now: datetime, zone_name: str, is_live: bool) -> Iterator[str]:
-        line, last, next_at = self.line, self.last, self.line.next_at
-        zone_name = zone_name if line.zone == "UTC" else line.zone
-        yield "" if self.state is EntryState.NEW or not line.entry else str(line.entry)
-        yield from (line.title, self.state.value, line.rule or line.reason or "")
-        yield f"{moment_text(last.planned_at, zone_name)} {last.status}" if last else ""
-        said = "" if next_at is None else moment_text(next_at, zone_name)
-        is_guess = said and line.source == "crew" and not is_live
-        is_over = next_at is not None and _is_overdue(next_at, now)
-        yield f"overdue since {said}" if is_over else f"{said}{_GUESS if is_guess else ''}"
-
-
 @click.command("list")
 @options.root_argument
 @_several("--state", "Only entries in this state; repeat for several.", EntryState, name="states")
@@ -370,57 +352,69 @@ def list_(
     """
     given, now = place.moment(at), place.moment(at) or clock.SystemClock().now()
     wanted = EntryFilter(states, sources, search=search, agent=agent, with_gone=with_gone)
-    order = EntrySort(sort)
+    order, is_live = EntrySort(sort), False
+    data: Sequence[object]
     try:
-        rows = read_any(place, lambda service: _known(service, wanted, order), at=given)
+        data = rows = read_any(place, lambda service: _known(service, wanted, order), at=given)
         engine = connection.engine_of(place)
         is_live = engine.is_running
         if at is None and output.is_text:
             connection.say_source(engine)
     except connection.NoLedgerError:
-        rows, is_live = _written(place, output, wanted, order, now=now), False
+        from horae.cli.plan_root import unread_data
+
+        rows = _written(place, output, wanted, order, now=now)
+        data = [unread_data(row) for row in rows]
     names = ("entry", "title", "state", "rule", "last", "next")
     shown: dict[str, Any] = {"now": now, "zone_name": place.zone.key, "is_live": is_live}
-    cells = (row.cells(**shown) for row in rows)
-    table = partial(print_table, names, cells, empty="no entries")
-    print_rows(output, [row.data for row in rows], table)
+    cells = (_list_cells(row, **shown) for row in rows)
+    print_rows(output, data, partial(print_table, names, cells, empty="no entries"))
 
 
 async def _known(
     service: connection.AnyService, wanted: EntryFilter, sort: EntrySort
-) -> list[ListRow]:
-    rows: list[ListRow] = []
+) -> list[views.EntryRow]:
+    rows: list[views.EntryRow] = []
     while True:
         page = await service.entry_list(wanted, sort=sort, limit=_MOST, offset=len(rows))
-        rows += [ListRow(each, each.state, each.last, each) for each in page.entries]
+        rows += page.entries
         if not page.entries or len(rows) >= page.total:
             return rows
 
 
 def _written(
     place: Place, output: Output, wanted: EntryFilter, sort: EntrySort, *, now: datetime
-) -> list[ListRow]:
+) -> list[views.EntryRow]:
     from horae.cli.plan_root import PlanView, When, WrittenEntry
 
-    known: dict[EntrySummary, ListRow] = {}
+    known: dict[EntrySummary, views.EntryRow] = {}
     for item in PlanView((place.root,), output, When(now, place.zone.key)).items(with_tasks=False):
         assert not isinstance(item, PlanTask), "without tasks"
         zone_name = item.zone if isinstance(item, Entry) else place.zone.key
         agents = item.agents if isinstance(item, Entry) else ()
         if wanted.agent and wanted.agent not in agents:
             continue
-        each = WrittenEntry(item, zone_name, now)
-        entry = _summary(each.line, is_unarmed=isinstance(item, Unarmed))
-        more: dict[str, Any] = {"state": entry.state.value, "agents": agents}
-        data = {**each.entry_data(), **more, "last": None, "ends": []}
-        known[entry] = ListRow(each.line, entry.state, None, data)
+        line = WrittenEntry(item, zone_name, now).line
+        where = 0, line.source, line.address, line.title, line.file, line.line
+        no_state = isinstance(item, Unarmed), False, False, False, 0
+        entry = EntrySummary(*where, *no_state, line.next_at, None, None, is_new=True)
+        more: dict[str, Any] = {"state": entry.state, "agents": agents, "last": None, "ends": ()}
+        known[entry] = views.EntryRow(**structs.asdict(line), **more)
     return [known[each] for each in filtered(known, wanted, sort)[0]]
 
 
-def _summary(line: views.EntryLine, *, is_unarmed: bool) -> EntrySummary:
-    where = line.source, line.address, line.title, line.file, line.line
-    times = line.next_at, None, None
-    return EntrySummary(0, *where, is_unarmed, False, False, False, 0, *times, is_new=True)
+def _list_cells(
+    line: views.EntryRow, *, now: datetime, zone_name: str, is_live: bool
+) -> Iterator[str]:
+    last, next_at = line.last, line.next_at
+    zone_name = zone_name if line.zone == "UTC" else line.zone
+    yield str(line.entry or "")
+    yield from (line.title, line.state.value, line.rule or line.reason or "")
+    yield f"{moment_text(last.planned_at, zone_name)} {last.status}" if last else ""
+    said = "" if next_at is None else moment_text(next_at, zone_name)
+    is_guess = said and line.source == "crew" and not is_live
+    is_over = next_at is not None and _is_overdue(next_at, now)
+    yield f"overdue since {said}" if is_over else f"{said}{_GUESS if is_guess else ''}"
 
 
 # history
@@ -455,8 +449,7 @@ def history(
 
     Without ENTRY the receipts of all entries are listed.
     """
-    page |= {"since": place.moment(since), "until": place.moment(until)}
-    page |= {"statuses": tuple(Status(each) for each in statuses)}
+    page |= {"since": place.moment(since), "until": place.moment(until), "statuses": statuses}
     found = read_any(place, lambda service: service.history(entry, **page), at=place.moment(at))
 
     has_cost = any(line.cost is not UNSET for line in found.receipts)
