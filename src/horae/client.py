@@ -99,9 +99,15 @@ def _in_json(value: datetime | timedelta) -> str:
 
 
 def _in_query(value: object) -> object:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return (int(value) or None) if isinstance(value, bool) else value
+    match value:
+        case datetime():
+            return value.isoformat()
+        case bool():
+            return int(value) or None
+        case set() | frozenset() | list():
+            return tuple(value)
+        case _:
+            return value
 
 
 class Sender:
@@ -196,11 +202,13 @@ class Calls:
 
     entries = like(Service.entries, "GET", "entries", with_gone="gone")
     entry = like(Service.entry, "GET", "entries/{entry}")
+    history = like(Service.history, "GET", "receipts", statuses="status")
     costs = like(Service.costs, "GET", "costs")
     forecast = like(Service.forecast, "GET", "forecast")
     receipt = like(Service.receipt, "GET", "receipts/{number}")
     run = like(Service.run, "GET", "runs/{number}")
     events = like(Service.events, "GET", "events")
+    run_now = like(Service.run_now, "POST", "entries/{entry}/run")
     pause = like(Service.pause, "POST", "entries/{entry}/pause")
     resume = like(Service.resume, "POST", "entries/{entry}/resume")
     tick = like(Service.tick, "POST", "agents/{agent}/tick")
@@ -222,19 +230,6 @@ class Calls:
     ) -> views.EntryList:
         """Return a part of the list of entries, with the state and the last results of each."""
 
-    @route("GET", "receipts", statuses="status")
-    def history(
-        self,
-        entry: views.EntryName | None = None,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        statuses: tuple[str, ...] = (),
-        limit: int = 50,
-        cursor: int | None = None,
-    ) -> views.History:
-        """Return a page of receipts, newest first."""
-
     @route("GET", "why")
     def why(
         self, entry: views.EntryName, *, at: str | None = None, limit: int = 20
@@ -248,17 +243,6 @@ class Calls:
     @route("GET", "nodes")
     def nodes(self) -> NodePage:
         """Return the nodes of a cluster."""
-
-    @route("POST", "entries/{entry}/run")
-    def run_now(
-        self,
-        entry: views.EntryName,
-        *,
-        note: str = "",
-        parent_run: int | None = None,
-        idempotency_key: str | None = None,
-    ) -> views.ReceiptLine:
-        """Request a run now; the same key returns the same receipt."""
 
     @route("POST", "entries/{entry}/backfill", timeout=LONG, start="from", end="to", name="id")
     def backfill(

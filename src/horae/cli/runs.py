@@ -146,15 +146,11 @@ def _refuse_unwritten(word: str, place: Place, output: Output) -> None:
 def _run_entry(
     entry: str, place: Place, screen: RunScreen, *, note: str, key: str | None = None
 ) -> int:
-    async def asked(service: connection.AnyService) -> views.ReceiptLine:
-        if isinstance(service, Service):
-            return await service.run_now(entry, note=note)
-        run_number = actor.own_run(place.directory)  # of the run inside which this command runs
-        own: dict[str, Any] = {"parent_run": int(run_number) if run_number else None}
-        return await service.run_now(place.word(entry), note=note, idempotency_key=key, **own)
-
+    own: dict[str, Any] = {"note": note, "idempotency_key": key}
+    if inside := actor.own_run(place.directory):  # the run inside which this command runs
+        own["parent_run"] = int(inside)
     flag = "--no-wait" if screen.waits is False else "" if key is None else "--key"
-    return screen.run(place, asked, flag=flag)
+    return screen.run(place, lambda service: service.run_now(place.word(entry), **own), flag=flag)
 
 
 @click.command()

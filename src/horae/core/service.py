@@ -457,23 +457,24 @@ class Service:
 
     async def history(
         self,
-        word: str | None = None,
+        entry: views.EntryName | None = None,
         *,
         since: datetime | None = None,
         until: datetime | None = None,
-        statuses: Collection[Status] = (),
+        statuses: Collection[str] = (),
         limit: int = 50,
         cursor: int | None = None,
     ) -> views.History:
+        """Return a page of receipts, newest first."""
         if since is not None and until is not None and until < since:
             period = f"from {key_time(since)} to {key_time(until)}"
             raise views.RequestError(f"the period {period} is empty")
-        found = None if word is None else await self.named(word)
+        found = None if entry is None else await self.named(entry)
         page = await self.ledger.receipts(
             entry=None if found is None else found.number,
             since=since,
             until=until,
-            statuses=statuses,
+            statuses=[*map(Status, statuses)],
             cursor=cursor,
             limit=limit,
         )
@@ -823,19 +824,18 @@ class Service:
 
     async def run_now(
         self,
-        word: str,
+        entry: views.EntryName,
         *,
         note: str = "",
-        parent: int | None = None,
         parent_run: int | None = None,
         idempotency_key: str | None = None,
     ) -> views.ReceiptLine:
         """Request a run now, beside the plan; the same key gives the same receipt back.
 
-        Inside a run (*parent* is its receipt, *parent_run* its number) it rides in that run's slot.
+        Inside a run, *parent_run*, it rides in that run's slot.
         """
-        now = self.clock.now()
-        found = await self.named(word)
+        now, parent = self.clock.now(), None
+        found = await self.named(entry)
         if parent_run is not None:
             inside = await self.run_of(parent_run)
             parent = inside.receipt if inside.ended_at is None else None
