@@ -186,7 +186,7 @@ def _item(field: CronField, item: str) -> int:
     if field is WEEKDAY and low > 0 and high == 0 and not last.isdigit():
         high = 7
     if high < low:
-        reason = f"range {body} runs backwards; write {_unwrapped(field, body, low, high, step)}"
+        reason = f"range {body} runs backwards; write {_unwrapped(field, low, high, step)}"
         raise FieldError(field, item, reason)
     return _series(low, high, step or 1)
 
@@ -223,40 +223,24 @@ def _step(field: CronField, item: str, text: str) -> int:
 
 def _special_day(item: str) -> int:
     """Return bit 32 + n for `L-n`, bit 64 for `LW`, bit 64 + n for `nW`."""
-    if item == "L":
-        return 1 << 32
-    if item == "LW":
-        return 1 << 64
-    if item.startswith("L-") and item[2:].isdigit():
-        before = int(item[2:])
-        if 1 <= before <= 30:
-            return 1 << 32 + before
-        raise FieldError(DAY, item, f"{item} must be L-1 to L-30; L is the last day")
-    if item.endswith("W") and item[:-1].isdigit():
-        return 1 << 64 + _value(DAY, item, item[:-1])
-    reason = f"{item!r} is not valid; write L (last day), L-3, LW (last weekday) or 15W"
-    raise FieldError(DAY, item, reason)
+    found = re.fullmatch(r"(\d+)W|(LW)|L(?:-([1-9]|[12]\d|30))?", item)
+    if found is None:
+        reason = f"{item!r} is not valid; write L (last day), L-3, LW (last weekday) or 15W"
+        raise FieldError(DAY, item, reason)
+    nearest, last, before = found.groups()
+    if nearest:
+        return 1 << 64 + _value(DAY, item, nearest)
+    return 1 << (64 if last else 32 + int(before or 0))
 
 
 def _special_weekday(item: str) -> int:
     """Return bit 8 + d + 7(n-1) for `d#n` and bit 43 + d for `dL`."""
-    day, hash_, nth = item.partition("#")
-    if hash_ and nth == "L":
-        raise FieldError(WEEKDAY, item, f"{item!r} is not valid; write {day}L for the last")
-    if not hash_:
-        day = item[:-1]
-    if not day:
-        reason = f"{item!r} does not name a day; write SAT, or 5L for the last Friday"
+    found = re.fullmatch(r"(\w+?)(?:#([1-5])|L)", item)
+    if found is None:
+        reason = f"{item!r} is not valid; write FRI#2 for the second Friday, FRIL for the last"
         raise FieldError(WEEKDAY, item, reason)
-    if "-" in day or "/" in day or "*" in day:
-        reason = f"{item!r} has a range before {item[len(day) :]}; list the days one by one"
-        raise FieldError(WEEKDAY, item, reason)
-    number = _value(WEEKDAY, item, day) % 7
-    if not hash_:
-        return 1 << 43 + number
-    if nth in ("1", "2", "3", "4", "5"):
-        return 1 << 8 + number + 7 * (int(nth) - 1)
-    raise FieldError(WEEKDAY, item, f"{item!r} must end with #1 to #5; {day}L is the last")
+    number = _value(WEEKDAY, item, found[1]) % 7
+    return 1 << (8 + number + 7 * (int(found[2]) - 1) if found[2] else 43 + number)
 
 
 def _miscounted(expression: str) -> CronError:
@@ -312,27 +296,14 @@ def _completed(parts: list[str]) -> str | None:
     return None
 
 
-def _unwrapped(field: CronField, body: str, low: int, high: int, step: int) -> str:
+def _unwrapped(field: CronField, low: int, high: int, step: int) -> str:
     """Return how to write a range that runs over the end of its field."""
-    first, _, last = body.partition("-")
     if field is YEAR:
-        return f"{last}-{first}"
-    if field is WEEKDAY and high == 0:
-        return f"{first}-7"
+        return f"{high}-{low}"
     top = 6 if field is WEEKDAY else field.high
-    values = [*range(low, top + 1), *range(field.low, high + 1)]
-    if step > 1:
-        kept = values[::step]
-        split = sum(value >= low for value in kept)
-        spelt = (
-            f"{part[0]}-{part[-1]}/{step}" if len(part) > 1 else str(part[0])
-            for part in (kept[:split], kept[split:])
-            if part
-        )
-        return ",".join(spelt)
-    if first.isdigit() and last.isdigit():
-        return f"{low}-{top},{field.low}-{high}" if field.low < high else f"{low}-{top},{high}"
-    return ",".join(field.names[value - field.low][:3] for value in values)
+    kept = [*range(low, top + 1), *range(field.low, high + 1)][:: step or 1]
+    halves = [n for n in kept if n >= low], [n for n in kept if n < low]
+    return ",".join(field_text(half, field.low, top, field.names) for half in halves if half)
 
 
 def _unknown(field: CronField, item: str, text: str) -> str:
@@ -340,15 +311,12 @@ def _unknown(field: CronField, item: str, text: str) -> str:
 
     if not item:
         return "has an empty item in its list; remove the extra comma"
-    if "?" in text:
-        days = field is DAY or field is WEEKDAY
-        return "'?' must stand alone" if days else "'?' is only for the day fields; write *"
-    if "*" in text:
+    if not text or "*" in text:
         return f"{item!r} is not valid; write * alone, or with a step such as */2"
-    if not text:
-        return f"{item!r} has nothing before the '/'; write *{item}"
-    if text in ("L", "LW", "W") or "#" in text:
-        return f"{item!r} is not valid; L, W and # are for the day fields (L, LW, 15W, 5L, 5#2)"
+    if text in ("L", "LW", "W", "?") or "#" in text:
+        return (
+            f"{item!r} is not valid; ?, L, W and # are for the day fields"
+        )
     for other in (MONTH, WEEKDAY):
         if other is not field and text[:3] in other.values and text[:3].isalpha():
             return f"{text!r} is a {other.word}, not a {field.word}"
