@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
+from horae.errors import ScheduleError
+from horae.timing.repeater import parse_at
 from horae.timing.zone import instant
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from zoneinfo import ZoneInfo
 
     from horae.org.timestamp import Timestamp
-
-_AT: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:T(\d{1,2}):(\d\d)(?:-.*)?)?", re.ASCII)
 
 
 def is_overdue(deadline: Timestamp, *, now: datetime, zone: ZoneInfo) -> bool:
@@ -24,13 +24,10 @@ def is_overdue(deadline: Timestamp, *, now: datetime, zone: ZoneInfo) -> bool:
 
 def end_of(deadline: Timestamp | None, *, zone: ZoneInfo) -> datetime | None:
     """Return when a deadline is over; None: a note, or a time that does not exist."""
-    found = _AT.fullmatch(deadline.at) if deadline is not None and deadline.active else None
-    if found is None:
+    if deadline is None or not deadline.active:
         return None
     try:
-        day = datetime.fromisoformat(found[1])
-        if found[2] is None:
-            return instant(day + timedelta(days=1), zone)
-        return instant(day.replace(hour=int(found[2]), minute=int(found[3])), zone)
-    except (ValueError, OverflowError):
+        start, _, has_time = parse_at(deadline.at)
+        return instant(start if has_time else start + timedelta(days=1), zone)
+    except (ScheduleError, OverflowError):
         return None

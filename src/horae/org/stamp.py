@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import date
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -12,7 +13,7 @@ from horae.org.element import bare
 from horae.org.finding import SectionFinding, error, shown, warning
 from horae.org.plan import Severity
 from horae.org.timestamp import parse_timestamp
-from horae.timing.repeater import RepeaterError, parse_repeater
+from horae.timing.repeater import CLOCK, RepeaterError, parse_repeater
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,10 +21,9 @@ if TYPE_CHECKING:
     from horae.org.plan import Headline, Stamp
     from horae.org.timestamp import Timestamp
 
-_DATE: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _ALMOST: Final = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})", re.ASCII)
 _OTHER: Final = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}|\d{8}", re.ASCII)
-_TIME: Final = re.compile(r"(\d{1,2}):(\d\d)(?:-(\d{1,2}):(\d\d))?", re.ASCII)
 _ISO: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d)(?::\d\d(?:\.\d+)?)?(?:[Zz]|[+-]\d\d:?\d\d)?", re.ASCII
 )
@@ -129,7 +129,7 @@ def _odd(stamp: Stamp, time_of: Timestamp, *, is_range: bool) -> Iterator[Sectio
         yield error(at, "date-impossible", f"the date {shown(written)} does not exist")
     elif not is_range:
         yield from _day_name(stamp, day, tokens)
-    if time and not _is_real_time(time):
+    if time and not CLOCK.fullmatch(time):
         message = f"the time {shown(time)} does not exist"
         fix = "write a time from 00:00 to 23:59, as HH:MM"
         yield error(at, "time-impossible", message, fix)
@@ -143,21 +143,9 @@ def _odd(stamp: Stamp, time_of: Timestamp, *, is_range: bool) -> Iterator[Sectio
 
 
 def _real_date(text: str) -> date | None:
-    found = _DATE.fullmatch(text)
-    if found is None:
-        return None
-    try:
-        return date(int(found[1]), int(found[2]), int(found[3]))
-    except ValueError:
-        return None
-
-
-def _is_real_time(text: str) -> bool:
-    found = _TIME.fullmatch(text)
-    if found is None:
-        return False
-    hour, minute, last_hour, last_minute = (int(each or 0) for each in found.groups())
-    return max(hour, last_hour) < 24 and max(minute, last_minute) < 60
+    with suppress(ValueError):  # there is no such day
+        return date.fromisoformat(text) if _DATE.fullmatch(text) else None
+    return None
 
 
 def _day_name(stamp: Stamp, day: date, tokens: list[str]) -> Iterator[SectionFinding]:
@@ -175,7 +163,7 @@ def _repeater(at: int, text: str, *, has_time: bool) -> Iterator[SectionFinding]
     try:
         parse_repeater(text, has_time=has_time)
     except RepeaterError as wrong:
-        what, fix = wrong.parts
+        what, _, fix = wrong.reason.partition("; ")
         yield error(at, f"repeater-{wrong.fault}", f"repeater {shown(text)}: {what}", fix or None)
 
 

@@ -314,9 +314,7 @@ def _unknown(field: CronField, item: str, text: str) -> str:
     if not text or "*" in text:
         return f"{item!r} is not valid; write * alone, or with a step such as */2"
     if text in ("L", "LW", "W", "?") or "#" in text:
-        return (
-            f"{item!r} is not valid; ?, L, W and # are for the day fields"
-        )
+        return f"{item!r} is not valid; ?, L, W and # are for the day fields"
     for other in (MONTH, WEEKDAY):
         if other is not field and text[:3] in other.values and text[:3].isalpha():
             return f"{text!r} is a {other.word}, not a {field.word}"

@@ -28,7 +28,7 @@ _REPEATER: Final = re.compile(r"(\.\+|\+\+?)([0-9]+)([hdwmy])(?:/([0-9]+)([hdwmy
 _BEGINNING: Final = re.compile(r"(\.\+|\+\+?)([0-9]*)(.*)", re.DOTALL)
 _MOST: Final = 999_999  # further than this nobody plans, not even in hours
 
-_TIME: Final = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])(?:-([01]?[0-9]|2[0-3]):([0-5][0-9]))?")
+CLOCK: Final = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])(?:-([01]?[0-9]|2[0-3]):([0-5][0-9]))?")
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TOKEN: Final = re.compile(r"\S+")
 
@@ -50,13 +50,7 @@ class TimestampError(ScheduleError, code="timestamp"):
 class RepeaterError(TimestampError, code="repeater"):
     def __init__(self, text: str, *, wrong: str, fault: str, fix: str = "") -> None:
         self.fault = fault  # in one word, as `horae check` has it in a code
-        self._parts = wrong, fix  # what a finding tells apart, and the reason has in one
         super().__init__(text, reason="; ".join(filter(None, (wrong, fix))))
-
-    @property
-    def parts(self) -> tuple[str, str]:
-        """What is wrong, and how to mend it; that may be empty."""
-        return self._parts
 
 
 class RepeaterKind(StrEnum):
@@ -311,7 +305,7 @@ def _anchor(text: str, day: str, clock: str | None) -> Anchor:
     if clock is None:
         return Anchor(start, None, has_time=False)
 
-    match = _TIME.fullmatch(clock)
+    match = CLOCK.fullmatch(clock)
     if not match:
         reason = f"{clock} is not a valid time; write HH:MM or HH:MM-HH:MM"
         raise TimestampError(text, reason=reason)
@@ -388,6 +382,5 @@ def stamp_text(anchor: datetime, repeater: Repeater | None, *, has_time: bool = 
     >>> stamp_text(datetime(2026, 6, 5, 17, 30), parse_repeater("++2w"))
     '<2026-06-05 Fri 17:30 ++2w>'
     """
-    day = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")[anchor.weekday()]
-    clock = f" {anchor:%H:%M}" if has_time else ""
+    day, clock = _DAYS[anchor.weekday()][:3], f" {anchor:%H:%M}" if has_time else ""
     return f"<{anchor.date().isoformat()} {day}{clock}{f' {repeater}' if repeater else ''}>"

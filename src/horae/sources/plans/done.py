@@ -23,10 +23,9 @@ from horae.org.finding import is_fired
 from horae.org.headline import parts
 from horae.org.plan import Headline, Plan, Property, Span
 from horae.org.timestamp import parse_timestamp
-from horae.timing.repeater import repeat
+from horae.timing.repeater import repeat, stamp_text
 from horae.timing.zone import local, zone as zone_named
 
-_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _ACTIVE: Final = re.compile(r"<[0-9]{4}-[0-9]{2}-[0-9]{2}[^<>\n]*+>")
 _DRAWER: Final = re.compile(r"[ \t]*+:PROPERTIES:[ \t]*+\r?(?:\n|\Z)", re.IGNORECASE)
 _FIRST_LINE: Final = re.compile(r"^[ \t]*+[^\s]", re.MULTILINE)  # that is not blank
@@ -147,8 +146,7 @@ def sequence_of(plan: Plan, state: str | None) -> Sequence:
 
 def written(moment: datetime, zone: str) -> str:
     """Return a time as Org records it: [2026-06-06 Sat 12:05]."""
-    wall = local(moment, zone_named(zone))
-    return f"[{wall:%Y-%m-%d} {_DAYS[wall.weekday()]} {wall:%H:%M}]"
+    return f"[{stamp_text(local(moment, zone_named(zone)), None)[1:-1]}]"
 
 
 @dataclass(frozen=True, slots=True)
