@@ -22,6 +22,7 @@ from horae.extras.importers.job import ForeignJob, Reading, shortened
 from horae.extras.importers.rule import FAR, Dialect, Fold, ForeignRule, Gap, UnfitError, numbers
 from horae.timing.cron_fields import field_text
 from horae.timing.duration import format_duration
+from horae.timing.repeater import Repeater, RepeaterKind, Unit, stamp_text
 from horae.timing.zone import instant, zone
 
 if TYPE_CHECKING:
@@ -58,7 +59,6 @@ class TriggerRule(NamedTuple):
     zone: str
     cron: str = ""
     stamp: str = ""
-    until: datetime | None = None
 
 
 def read_program(text: str, *, name: str, zone_name: str, now: datetime) -> Reading:
@@ -150,13 +150,15 @@ class ProgramReader(NamedTuple):
         place = str(values.pop("timezone", None) or self.zone)
         zone(place)
         jitter = values.pop("jitter", None)
+        dates = (values.pop(key, None) for key in ("start_date", "run_date", "end_date"))
+        start, once, until = (self._moment(each, place) for each in dates)
         match kind:
             case "cron":
-                rule = self._cron(values, place)
+                rule = TriggerRule(place, self._cron(values, start))
             case "interval":
-                rule = self._interval(values, place)
+                rule = TriggerRule("UTC", *self._interval(values, start))
             case "date":
-                rule = self._date(values, place)
+                rule = self._date(once, place)
             case _:
                 raise UnfitError(f"the trigger {kind!r} is not supported", _SUPPORTED)
 
@@ -173,8 +175,8 @@ class ProgramReader(NamedTuple):
             props.append(("OVERLAP", "allow"))
         if isinstance(jitter, int | float) and jitter > 0:
             props.append(("JITTER", format_duration(timedelta(seconds=round(jitter)))))
-        if rule.until:
-            props.append(("UNTIL", f"{rule.until:%Y-%m-%dT%H:%M:%SZ}"))
+        if until:
+            props.append(("UNTIL", f"{until:%Y-%m-%dT%H:%M:%SZ}"))
         command = self._command(keywords, function)
         title = _text(keywords.get("name")) or _text(keywords.get("id")) or _called(function)
         theirs = (ForeignRule(rule.cron, Gap.SHIFTED, Fold.BOTH),) if rule.cron else ()
@@ -232,9 +234,7 @@ class ProgramReader(NamedTuple):
                 found[key] = value
         return found
 
-    def _cron(self, values: dict[str, Literal], place: str) -> TriggerRule:
-        end = self._moment(values.pop("end_date", None), place)
-        start = self._moment(values.pop("start_date", None), place)
+    def _cron(self, values: dict[str, Literal], start: datetime | None) -> str:
         if start is not None and start > self.now:
             remedy = "import it after that date, or set the years"
             raise UnfitError("start_date is in the future", remedy)
@@ -255,12 +255,10 @@ class ProgramReader(NamedTuple):
         named = numbers(texts["day_of_week"], _DIALECTS["day_of_week"])
         weekdays = frozenset((each + 1) % 7 for each in named)
         days = _days(texts["day"], weekdays)
-        cron = foreign.cron_of((seconds, minutes, hours), days, months, years)
-        return TriggerRule(place, cron, until=end)
+        return foreign.cron_of((seconds, minutes, hours), days, months, years)
 
-    def _interval(self, values: dict[str, Literal], place: str) -> TriggerRule:
-        end = self._moment(values.pop("end_date", None), place)
-        start = self._moment(values.pop("start_date", None), place)
+    def _interval(self, values: dict[str, Literal], start: datetime | None) -> tuple[str, str]:
+        """Return a cron expression for an interval, or a timestamp."""
         total = 0
         for key, value in values.items():
             if key not in _LENGTHS or not isinstance(value, int):
@@ -275,23 +273,21 @@ class ProgramReader(NamedTuple):
         cron, stamp = _counted(first, total)
         if first > self.now and cron and start is not None:
             raise UnfitError("start_date is in the future", "import it after that date")
-        return TriggerRule("UTC", cron, stamp, end)
+        return cron, stamp
 
-    def _date(self, values: dict[str, Literal], place: str) -> TriggerRule:
-        at = self._moment(values.get("run_date"), place)
+    def _date(self, at: datetime | None, place: str) -> TriggerRule:
         if at is None:
             raise UnfitError("the job runs once, immediately", "give it a run_date")
         if at <= self.now:
             what = f"run_date {at:%Y-%m-%d %H:%M:%S} UTC is in the past"
             raise UnfitError(what, "remove the job")
-
         wall = at.astimezone(zone(place))
         if wall.microsecond:
             raise UnfitError("run_date is not a whole second", "round it")
         if wall.second or wall.fold:
             cron = f"{at.second} {at.minute} {at.hour} {at.day} {at.month} * {at.year}"
             return TriggerRule("UTC", cron)
-        return TriggerRule(place, stamp=f"<{wall:%Y-%m-%d %a %H:%M}>")
+        return TriggerRule(place, stamp=stamp_text(wall, None))
 
     def _moment(self, value: Literal, place: str) -> datetime | None:
         if isinstance(value, str):
@@ -361,13 +357,12 @@ def _counted(first: datetime, total: int) -> tuple[str, str]:
     if not rest and minutes < 60 and 60 % minutes == 0:
         text = f"{field_text(range(minute % minutes, 60, minutes), 0, 59)} * * * *"
         return (f"{second} {text}" if second else text), ""
-    hours, rest = divmod(total, 3600)
-    if rest or second or first.microsecond:
+    if total % 3600 or second or first.microsecond:
         what = f"every {format_duration(timedelta(seconds=total))} does not divide an hour evenly"
         raise UnfitError(what, "use an interval that divides an hour, or whole hours")
-    days, over = divmod(hours, 24)
-    count = f"{hours}h" if over else (f"{days // 7}w" if days % 7 == 0 else f"{days}d")
-    return "", f"<{first:%Y-%m-%d %a %H:%M} ++{count}>"
+    name, size = next(each for each in _LENGTHS.items() if total % each[1] == 0)
+    repeater = Repeater(RepeaterKind.CATCH_UP, total // size, Unit(name[0]))
+    return "", stamp_text(first, repeater)
 
 
 def _shown(node: ast.expr) -> str:
