@@ -458,27 +458,16 @@ class _SimulatedEntry:
         self,
         number: int,
         receipt: Receipt,
-        decided_at: datetime,
+        now: datetime,
         *,
         attempts: int = 0,
         ended_at: datetime | None = None,
     ) -> Filed:
         entry = self.entry
+        about = entry.origin, entry.digest, None, entry.policy, self.source
+        what = entry.title, entry.work, entry.agents
         return Filed(
-            number,
-            entry.number,
-            receipt,
-            decided_at,
-            entry.origin,
-            entry.digest,
-            None,
-            entry.policy,
-            self.source,
-            entry.title,
-            entry.work,
-            entry.agents,
-            attempts=attempts,
-            ended_at=ended_at,
+            number, entry.number, receipt, now, *about, *what, attempts=attempts, ended_at=ended_at
         )
 
 

@@ -256,17 +256,9 @@ def _component(index: int, headline: Headline) -> Component:
                 uses.append(value)
             else:
                 single[word] = value
-    return Component(
-        index,
-        headline.title,
-        block,
-        tuple(single[":deps"].split(",")) if ":deps" in single else (),
-        tuple(uses),
-        single.get(":in"),
-        single.get(":out"),
-        persist,
-        single.get(":dir"),
-    )
+    deps = tuple(single[":deps"].split(",")) if ":deps" in single else ()
+    names = single.get(":in"), single.get(":out"), persist, single.get(":dir")
+    return Component(index, headline.title, block, deps, tuple(uses), *names)
 
 
 def _upgrade_world(name: str, old: World, new: World | None) -> Iterator[Finding]:

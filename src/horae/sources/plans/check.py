@@ -6,7 +6,6 @@ Properties are free; one that is misspelled, or a word of another scheduler, is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from difflib import get_close_matches
@@ -193,7 +192,6 @@ def _check_workflow(
     if zone_error is not None:
         yield found(workflow.value_at("TZ"), "zone", Severity.ERROR, str(zone_error))
     yield from _check_policies(workflow, *props)
-    yield from _check_until(workflow)
     yield from _check_calls(workflow)
     if "SCHEDULE" in props:
         yield from _check_cron(workflow, props["SCHEDULE"])
@@ -213,7 +211,8 @@ def _check_workflow(
 
 
 def _check_policies(workflow: CheckedWorkflow, *keys: str) -> Iterator[Diagnostic]:
-    props, calls = workflow.headline.props, not workflow.headline.props.keys().isdisjoint(WHAT)
+    props, now = workflow.headline.props, workflow.clock.now
+    calls = not props.keys().isdisjoint(WHAT)
     for key in keys:
         # The first day is compared with the last one.
         beside = {"UNTIL": props["UNTIL"]} if key == "FROM" and "UNTIL" in props else {}
@@ -227,17 +226,9 @@ def _check_policies(workflow: CheckedWorkflow, *keys: str) -> Iterator[Diagnosti
             message = "a command does not report what it costs, so this budget does not limit it"
             at, fix = workflow.value_at(key), "limit the number of runs, such as 20 runs/day"
             yield workflow.found(at, "budget-blind", Severity.WARNING, message, fix=fix)
-
-
-def _check_until(workflow: CheckedWorkflow) -> Iterator[Diagnostic]:
-    text, now = workflow.headline.props.get("UNTIL"), workflow.clock.now
-    if text is None or now is None:
-        return
-    with suppress(PolicyError):  # said by what reads it
-        until = policy_of({"UNTIL": text}, zone_name=workflow.zone).until
-        if until is not None and until < now:
+        if key == "UNTIL" and policy.until and now and policy.until < now:
             message, fix = ":UNTIL: is in the past, so nothing is scheduled", "set a later day"
-            at = workflow.value_at("UNTIL")
+            at = workflow.value_at(key)
             yield workflow.found(at, "until-past", Severity.WARNING, message, fix=fix)
 
 
