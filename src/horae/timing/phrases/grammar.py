@@ -107,16 +107,6 @@ def _values(tokens: Sequence[Token], symbols: str, size: int = 0) -> frozenset[i
     return frozenset(found)
 
 
-def _ordinals(tokens: Sequence[Token], symbols: str) -> frozenset[int]:
-    """Return the numbers of a list of ordinals; the second to last one is -2."""
-    words = [token.text.lower() for token in tokens]
-    for at in range(len(words) - 2):
-        if words[at + 1 : at + 3] == ["to", "last"] and tokens[at].value > 1:
-            tokens = [*tokens[:at], tokens[at]._replace(value=-tokens[at].value), *tokens[at + 3 :]]
-            return _ordinals(tokens, symbols)
-    return _values(tokens, symbols)
-
-
 def placed(clock: Clock, part: str) -> Clock:
     """Return a time of day in a part of the day that settles which half is meant.
 
@@ -146,8 +136,6 @@ def _clocks(tokens: Sequence[Token]) -> tuple[list[Clock], set[int]]:
         if fraction:
             amount = {"H": 30, "q": 15}.get(token.symbol, token.value)
             shift = (amount if fraction[1] == "p" else -amount) if amount <= 30 else None
-        elif symbols[at : at + 2] == "NK" and shift is None:
-            continue  # 12 noon
         elif at and symbols[at - 1 : at + 1] == "NN" and found:  # six thirty
             if token.text.isdigit() or not 9 < token.value < 60:
                 return [], set()
@@ -259,7 +247,7 @@ def _on_days(tokens: Sequence[Token]) -> Say:
 
 def _nth_day(tokens: Sequence[Token]) -> Say:
     cut = next(at for at, token in enumerate(tokens) if token.symbol in "WPs")
-    numbers, day = _ordinals(tokens[:cut], "O2"), tokens[cut]
+    numbers, day = _values(tokens[:cut], "O2"), tokens[cut]
     if len(day.value) == 2:
         return Say(asks="on which of the two days?")
     nth = frozenset(product(numbers, {WORKING} if day.value == WORKDAYS else day.value))
@@ -289,7 +277,7 @@ def _mdays(tokens: Sequence[Token]) -> Say:
     if any(t.value[1] != "d" for t in head if t.symbol == "U"):
         is_first = symbols.find("U") < 2 and symbols[0] not in "hO2"
         return _minutes(tokens) if is_first else Say(asks="on which day of it?")
-    days = _ordinals(head, "NO2")
+    days = _values(head, "NO2")
     if "F" in symbols:  # every 3rd day from the 2nd to the 29th
         step, first, last = (t.value for t in head if t.symbol in "O2")
         days = frozenset(range(first, last + 1, step))
@@ -478,8 +466,8 @@ _MACROS: Final = {
     "days": "h?[WPSs](?:(?:,?&|,|/|t)?o?h?[WPSs]){0,12}",
     "ordinals": "h?[O2](?:(?:,?&|,|/|t)h?[O2]){0,31}",
     "period": "(?:[eh]?~?_?[Uq]|a[Uq]|[he]?M(?:(?:,?&|,|/|t)M){0,12})",
-    "clock": "(?:(?:H|a?q|NU?)[pt][NK]k?|T|N?K|Nk|mU?)",
-    "hour": "(?:(?:H|a?q|NU?)[pt][NK]k?|[TD]|N?K|[Ym]U?|NN|Nk?U?)",
+    "clock": "(?:(?:H|a?q|NU?)[pt][NK]k?|T|K|Nk|mU?)",
+    "hour": "(?:(?:H|a?q|NU?)[pt][NK]k?|[TD]|K|[Ym]U?|NN|Nk?U?)",
     "hours": "(?:e[O2]?UFTtT|eU|T(?:(?:,?&|,)T){0,23})",
     "part": "(?:(?:ih)?R|@R)",
     "sep": "(?:,?&|,|/)",
@@ -494,7 +482,6 @@ _FORMS: Final[dict[str, _Build]] = {
     r"oaW": lambda tokens: Say(
         either=(Say(weekdays=tokens[2].value, recurs=True),), asks="once, or weekly?", recurs=True
     ),
-    r"e[O2]Ufh?U": lambda _: Say(asks="every other day, or on one day of it?"),
     r"(?:c|Nz)?Q": _often,
     r"(?:c|Nz|NU)[ae][U2q]": _count,
     r"o?c?e?[~A]?<days>[RV]?|@hs|F[WPSs]t[WPSs]": _on_days,

@@ -77,7 +77,7 @@ _VALUES: Final[dict[str, dict[Any, str]]] = {
 _IDIOMS: Final = {
     r"(?:one[ -](?:time|off)|just once|only once|once)[ -]only": ("1", None),
     r"one[ -]off|just once|only once|one[ -]time(?! (?:a|per|each|every|in)\b)": ("1", None),
-    "a single time": ("1", None),
+    "a single time": ("1", None), "12 noon": ("K", 720), "12 midnight": ("K", 0),
     r"(?:all )?(?:a?round[ -]the[ -]clock|day and night|24/7|all day(?: long)?)": ("Z", None),
     r"(?:working|business|week|work) days": ("S", WORKDAYS),
     r"(?:working|business|week|work) day": ("s", WORKDAYS),
@@ -142,6 +142,7 @@ _LEX: Final = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _CLOCK: Final = re.compile(r"(\d+)(?:[:.h](\d\d))?(?::(\d\d))?(?: ?([ap])\.?m)?", re.IGNORECASE)
+_TO_LAST: Final = re.compile(r"(?<=nd|rd|th) to last\b", re.IGNORECASE)  # the second to last one
 
 
 def tokens_of(text: str, *, prose: bool = False) -> list[Token]:
@@ -153,7 +154,7 @@ def tokens_of(text: str, *, prose: bool = False) -> list[Token]:
     'e~W@HpN'
     """
     found: list[Token] = []
-    for match in _LEX.finditer(text):
+    for match in _LEX.finditer(_TO_LAST.sub("-to-last", text)):
         is_dot = match[0] == "." and bool(found) and found[-1].end == match.start()
         if not (is_dot and found[-1].symbol in "WMUR" and len(found[-1].text) < 6):  # Tues.
             found += _read(match)
@@ -197,10 +198,9 @@ def _read(match: re.Match[str]) -> list[Token]:
             symbol, value = "c", int(text.rstrip("x× X"))
         case "glued":
             number, unit = re.findall(r"\d+|\D+", low)
-            cut, size = span[0] + len(number), {"m": "min"}.get(unit, unit.rstrip("s") or "s")
-            size = {"sec": "s", "hr": "h"}.get(size, size)
+            cut, size = span[0] + len(number), (1, "min" if unit[0] == "m" else unit[0])
             head = Token("N", int(number), span[0], cut, number)
-            return [head, Token("U", (1, size), cut, span[1], text)]
+            return [head, Token("U", size, cut, span[1], text)]
         case "number" if len(text) < 5:
             value = int(text)
             is_clock = value % 100 < 60 and value < 2400
