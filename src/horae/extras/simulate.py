@@ -8,6 +8,7 @@ start and what follows; no process runs, and nothing is written.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -46,8 +47,6 @@ from horae.core.receipt import (
 from horae.timing.cron import count_any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from horae.core.ports import Listed
 
 _TIME_LIMIT: Final = timedelta(hours=2)  # of a run that has none of its own

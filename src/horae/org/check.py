@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from horae.org.document import read
 from horae.org.finding import CALLS, Check, SectionFinding, error, place_of, shown, warning
 from horae.org.layout import LAYOUT, unspaced
-from horae.org.plan import Diagnostic, SectionPlace, is_id
+from horae.org.plan import Diagnostic, Headline, Plan, SectionPlace, is_id
 from horae.org.stamp import STAMPS
-from horae.org.world import World, every, worlds
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from horae.org.plan import Headline, Plan
-    from horae.org.world import Component
+from horae.org.world import Component, World, every, worlds
 
 CHECKS: tuple[Check, ...] = (*LAYOUT, *STAMPS)
 _WORD: Final = re.compile(r"\S+")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Final
 
 LARGE: Final = 1 << 18  # characters of text from which on it is worth it
 _NEW: Final = 20_000  # things made before the collector looks at them: a few megabytes

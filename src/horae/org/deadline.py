@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from horae.errors import ScheduleError
@@ -10,7 +10,6 @@ from horae.timing.repeater import parse_at
 from horae.timing.zone import instant
 
 if TYPE_CHECKING:
-    from datetime import datetime
     from zoneinfo import ZoneInfo
 
     from horae.org.timestamp import Timestamp

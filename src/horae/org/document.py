@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from horae.org.collector import LARGE, collector_paused
 from horae.org.headline import read_headline
 from horae.org.plan import DEFAULT_STATES, Plan, States
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _NEXT_HEADLINE: Final = re.compile(r"\n\*++ ")
 _FIRST_HEADLINE: Final = re.compile(r"\ufeff?(?=\*++ )")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from horae.org.plan import Drawer, Property, Span
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _END: Final = r":[Ee][Nn][Dd]:[ \t]*+\r?(?:\n|\Z)"
 # A key is all up to the last colon before the blank.

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from horae.org.plan import Block, Keyword, Span
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _LINE: Final = re.compile(r"([ \t]*+)([^\n]*+)\n?")
 _BEGIN: Final = re.compile(r"#\+(?i:begin)_(\S++)")

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from horae.org.drawer import properties
-from horae.org.plan import Diagnostic, Severity
-
-if TYPE_CHECKING:
-    from horae.org.plan import Headline, SectionPlace
+from horae.org.plan import Diagnostic, Headline, SectionPlace, Severity
 
 CALLS: Final = frozenset({"COMMAND", "POST"})  # what a headline may call in place of components
 _LONGEST: Final = 60

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from horae.org import drawer, finding, planning
@@ -10,8 +11,6 @@ from horae.org.element import bare
 from horae.org.finding import SectionFinding, error, shown, warning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from horae.org.plan import Headline
 
 _PLANNING: Final = re.compile(r"[ \t]*+(?:SCHEDULED|DEADLINE|CLOSED):")

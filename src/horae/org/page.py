@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.org.document import read
 from horae.org.element import bare
 from horae.org.finding import shown
-from horae.org.plan import Diagnostic, Severity
+from horae.org.plan import Diagnostic, Headline, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from enum import StrEnum
-
-    from horae.org.plan import Headline
 
 MOST_HEADINGS: Final = 1_000  # of a page; nobody's day has more, and every tick reads it
 NAME_FIX: Final = "write one word of at most 64 letters, digits, dots, _ and -"

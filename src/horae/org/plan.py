@@ -7,14 +7,12 @@ characters from the start of the section, wherever it stands in a file.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
+from typing import Final, NamedTuple, TypedDict
 
 from horae.org.timestamp import Timestamp, TimestampData, parse_timestamp
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 

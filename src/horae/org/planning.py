@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from horae.org.plan import Planning, Stamp
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # A bracketed text, or two as a range. What is inside is for the classifier: one pair of
 # brackets of its own may stand there, and a pair that does not match says nothing. Their

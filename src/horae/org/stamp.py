@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import date
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from horae.org import finding
 from horae.org.element import bare
 from horae.org.finding import SectionFinding, error, shown, warning
-from horae.org.plan import Severity
-from horae.org.timestamp import parse_timestamp
+from horae.org.plan import Headline, Severity, Stamp
+from horae.org.timestamp import Timestamp, parse_timestamp
 from horae.timing.repeater import CLOCK, RepeaterError, parse_repeater
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from horae.org.plan import Headline, Stamp
-    from horae.org.timestamp import Timestamp
 
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _ALMOST: Final = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})", re.ASCII)

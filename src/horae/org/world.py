@@ -5,14 +5,13 @@ Components are wired by the names they put out and take in, each world by itself
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypedDict
 
 from horae.org.document import read
 from horae.org.element import blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from horae.org.plan import Block, Headline, Plan, ScheduleData
 
 _VALUED: Final = frozenset({":deps", ":uses", ":in", ":out", ":dir"})

@@ -17,20 +17,17 @@ pass. A rule with a `*` there follows the clock on the wall through gap and fold
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import reduce
 from itertools import compress, islice, takewhile
 from operator import or_
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import Final, NamedTuple, final
 from zoneinfo import ZoneInfo
 
 from horae.timing.cron_fields import FIRST_YEAR, CronError, read_masks
 from horae.timing.cron_words import ALL_DAYS, Meaning, bits, interval_words, words_of
 from horae.timing.zone import changes, zone as find_zone
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from datetime import tzinfo
 
 __all__ = ["Cron", "CronError", "count_any"]
 

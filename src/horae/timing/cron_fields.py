@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from horae.errors import ScheduleError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _LONGEST: Final = 1_000  # characters; a rule with every minute written out has some 170
 _SHOWN: Final = 72

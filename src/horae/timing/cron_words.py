@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from horae.timing.cron_fields import FIRST_YEAR, MONTHS, WEEKDAYS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 ALL_DAYS: Final = (1 << 32) - 2
 ALL_MONTHS: Final = (1 << 13) - 2

@@ -9,6 +9,7 @@ wall time of the stamp, make a grid: the anchor, the anchor shifted once, twice,
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import datetime, time, timedelta
 from enum import StrEnum
 from itertools import count
@@ -21,7 +22,6 @@ from horae.timing.cron import month_length
 from horae.timing.zone import changes, instant, local, zone as zone_named
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from zoneinfo import ZoneInfo
 
 _REPEATER: Final = re.compile(r"(\.\+|\+\+?)([0-9]+)([hdwmy])(?:/([0-9]+)([hdwmy]))?")

@@ -8,15 +8,13 @@ fold) it comes twice, and means the first pass.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
 
 from horae.errors import ScheduleError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # The shape of every name in the database; it leaves no room for `..`, a leading
 # slash or a NUL byte.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,8 +17,6 @@ from horae.org.plan import Diagnostic, Severity
 from horae.timing.phrases.grammar import Say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from horae.sources.plans.check import CheckedWorkflow
 
 

@@ -7,16 +7,14 @@ What is doubtful says nothing.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from horae.timing.phrases.grammar import WORKING, Said, Say, phrases_of
 from horae.timing.phrases.tokens import Token, tokens_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 
 class ClaimPlace(StrEnum):
@@ -311,8 +309,7 @@ def _manner(phrase: _Phrase) -> str:
         is_number = symbols <= set("@N&,") and phrase.symbols.count("N") < 2
         is_bare = is_number or symbols <= set("mU&,")
         return "" if is_bare or is_other or after or len(left) < 2 else subject
-    is_object = phrase.symbols[0] in "eWPSs" and left[0] not in _RUNS and len(left) <= 2
-    is_object = is_object and (len(left) == 1 or left[1] in ("up", "in", "out"))
+    is_object = len(left) == 1 or left[1] in ("up", "in", "out")
     if is_title and is_object and after not in ("", ",", "at", "on", ")"):
         return ""
     is_near = phrase.symbols[0] in "oiWPS" and before not in (",", "(")

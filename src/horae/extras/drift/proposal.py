@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from horae.core.entry import CronRule, OnceRule, RepeaterRule, Rule, compiled_rule, cron_rule
 from horae.extras.drift.series import Series, broken, series_of
@@ -13,9 +14,6 @@ from horae.timing.phrases.compiler import AskError, compile_says
 from horae.timing.phrases.grammar import Clock, Say, placed
 from horae.timing.repeater import Repeater, RepeaterKind, Unit, stamp_text
 from horae.timing.zone import instant, local, zone
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _UNITS: Final = {"h": Unit.HOUR, "d": Unit.DAY, "w": Unit.WEEK, "m": Unit.MONTH, "y": Unit.YEAR}
 

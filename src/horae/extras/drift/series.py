@@ -7,21 +7,19 @@ the weekend, "at 9" may be 21:00, four weeks are a month.
 from __future__ import annotations
 
 from calendar import monthrange
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from functools import reduce
 from itertools import islice, pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from horae.core.entry import CronRule, Entry, OnceRule, Origin, RepeaterRule, Rule
 from horae.core.project import project
 from horae.timing.phrases.grammar import PARTS, WORKING, Clock, Say, placed
 from horae.timing.phrases.tokens import WEEK
 from horae.timing.zone import instant, local, zone
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
 
 _EVE: Final = datetime(2024, 12, 31, 23, 59, 59, tzinfo=UTC)
 _FIRST, _LAST = datetime(1, 1, 3, tzinfo=UTC), datetime(9999, 12, 29, tzinfo=UTC)

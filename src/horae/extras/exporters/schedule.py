@@ -7,8 +7,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from datetime import datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from horae.core.entry import PROPERTIES, CatchUp, CronRule, Entry, OnceRule, RepeaterRule
 from horae.extras.importers.crontab import foreign_rule
@@ -18,11 +20,6 @@ from horae.extras.importers.systemd import read_event
 from horae.timing import cron_fields as cron
 from horae.timing.repeater import RepeaterKind, Unit
 from horae.timing.zone import zone
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
 
 _LONG_NAME: Final = re.compile(r"([A-Z]{3})[A-Z]+")
 _TO_SUNDAY: Final = re.compile(r"([1-6]|[A-Z]{3})-SUN\b")

@@ -11,11 +11,9 @@ from __future__ import annotations
 import pkgutil
 import plistlib
 import re
+from collections.abc import Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 # The command, the digest of what stands below; earlier versions wrote "horae: made by".
 _MARK: Final = re.compile(r"# (?:generated|horae: made) by `[a-z ]+`, sha256 ([0-9a-f]{64})")

@@ -13,8 +13,9 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from horae.errors import ScheduleError
 from horae.extras.importers import rule as foreign
@@ -24,9 +25,6 @@ from horae.timing.cron_fields import field_text
 from horae.timing.duration import format_duration
 from horae.timing.repeater import Repeater, RepeaterKind, Unit, stamp_text
 from horae.timing.zone import instant, zone
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 Literal: TypeAlias = "str | int | float | bool | datetime | timedelta | None"
 _MONDAY_FIRST: Final = {name: (day - 1) % 7 for name, day in foreign.SUNDAY_FIRST.items()}

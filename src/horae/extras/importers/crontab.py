@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from horae.errors import ScheduleError
 from horae.extras.importers import rule as foreign
@@ -20,10 +21,6 @@ from horae.extras.importers.job import CONTROL, LONGEST_LINE, ForeignJob, Readin
 from horae.extras.importers.rule import Dialect, ForeignRule, UnfitError, numbers
 from horae.timing.cron_fields import NICKNAMES
 from horae.timing.zone import zone
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
 
 _dialect = partial(Dialect, has_open_step=False)
 DIALECTS: Final = (

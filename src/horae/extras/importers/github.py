@@ -9,23 +9,20 @@ r"""Workflows of GitHub Actions that run by a schedule.
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from typing import Final
 
 from horae.extras.importers.crontab import DIALECTS, POLICY, foreign_rule
 from horae.extras.importers.job import ForeignJob, Reading
 from horae.extras.importers.rule import ForeignRule, UnfitError
 from horae.files.yaml import Data, YamlError, YamlMap, read_yaml
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-
 # GitHub counts a step without a range to the end, and has no second Sunday.
 _DIALECTS: Final = (
     *(each._replace(has_open_step=True) for each in DIALECTS[:4]),
     DIALECTS[4]._replace(has_open_step=True, high=6),
 )
-_MOST_JOBS: Final = 200  # of which each is looked at for those it needs
 _SHELLS: Final = frozenset({"", "sh", "bash"})
 _HARMLESS: Final = "actions/checkout@"  # the plan stands in the checkout
 # What is understood, or makes no difference here.
@@ -110,8 +107,6 @@ def _script(data: YamlMap) -> Iterator[str]:
     _check(data, _FILE_KEYS, "the workflow")
     if not isinstance(jobs := data.get("jobs"), YamlMap):
         raise UnfitError("has no jobs")
-    if len(jobs) > _MOST_JOBS:
-        raise UnfitError(f"has more than {_MOST_JOBS} jobs")
     yield "set -e\n"
     yield from _exports(data.get("env"))
     for name in _in_order(jobs):
@@ -162,15 +157,13 @@ def _exports(env: Data) -> Iterator[str]:
 
 
 def _in_order(jobs: Mapping[str, Data]) -> list[str]:
-    done: list[str] = []
-    left = list(jobs)
-    while left:
-        ready = next((name for name in left if _needs(jobs[name]) <= set(done)), None)
-        if ready is None:
-            raise UnfitError("the jobs depend on each other in a cycle")
-        done.append(ready)
-        left.remove(ready)
-    return done
+    needs = {name: _needs(job) for name, job in jobs.items()}
+    if unknown := set().union(*needs.values()) - needs.keys():
+        raise UnfitError(f"no job has the name {min(unknown)}, which another one needs")
+    try:
+        return [*TopologicalSorter(needs).static_order()]
+    except CycleError:
+        raise UnfitError("the jobs depend on each other in a cycle") from None
 
 
 def _needs(job: Data) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import count, islice
@@ -12,15 +13,12 @@ from horae.core.entry import Entry, RepeaterRule
 from horae.core.project import project
 from horae.core.text import with_zone, words
 from horae.errors import HoraeError
-from horae.extras.importers.rule import FAR, times_of
+from horae.extras.importers.rule import FAR, ForeignRule, times_of
 from horae.org.document import read
 from horae.sources.plans.arming import entries_of, rule_text
 from horae.timing.zone import changes, zone
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from horae.extras.importers.rule import ForeignRule
     from horae.org.plan import Headline, Plan
 
 # What bounds the work on one text, so that a megabyte takes about a second, whatever it holds.

@@ -6,7 +6,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -27,8 +27,6 @@ from horae.timing.repeater import parse_at, parse_repeater
 from horae.timing.zone import instant, zone
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from horae.core.budget import Purse
     from horae.org.plan import Headline, Plan
 

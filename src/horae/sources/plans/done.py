@@ -21,7 +21,7 @@ from horae.org.drawer import properties
 from horae.org.element import bare, keywords
 from horae.org.finding import is_fired
 from horae.org.headline import parts
-from horae.org.plan import Headline, Plan, Property, Span
+from horae.org.plan import Headline, Plan, Span
 from horae.org.timestamp import parse_timestamp
 from horae.timing.repeater import repeat, stamp_text
 from horae.timing.zone import local, zone as zone_named
@@ -297,10 +297,8 @@ class PlanHeadline:
             for key, value in changes.items()
             if value is not None and value != headline.props.get(key)
         }
-        last: dict[str, Property] = {}  # of several, the last one counts; `:KEY+:` only adds to it
-        for line in lines:
-            if not line.adds or last.get(line.key, line).adds:
-                last[line.key] = line
+        # Of several lines the last one counts; `:KEY+:` only adds to it.
+        last = {line.key: line for line in sorted(lines, key=lambda line: not line.adds)}
         gone = [
             line
             for line in lines

@@ -7,9 +7,10 @@ ways: which half of the day a bare "at 5" is, at what time "every Monday" is, wh
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from horae.timing.cron_fields import MONTHS, CronError, clock_fields, field_text
 from horae.timing.cron_words import LENGTHS
@@ -25,13 +26,8 @@ from horae.timing.phrases.grammar import (
     phrases_of,
     placed,
 )  # fmt: skip
-from horae.timing.phrases.tokens import DAY_NAMES, WEEK, tokens_of
+from horae.timing.phrases.tokens import DAY_NAMES, WEEK, Token, tokens_of
 from horae.timing.repeater import Repeater, RepeaterKind, Unit, stamp_text
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
-    from horae.timing.phrases.tokens import Token
 
 _DAY: Final = 1440
 _BASE: Final = datetime(2001, 1, 1)  # noqa: DTZ001 - a wall time, on a Monday

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import re
 from calendar import monthrange
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import date
 from itertools import product
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from horae.timing.cron_words import LENGTHS
 from horae.timing.phrases.tokens import WEEK, WEEKEND, WORKDAYS, Token
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 Every = tuple[int, str]  # so many of s, min, h, d, w, m, y
 WORKING: Final = 7  # in an nth: any working day
