@@ -95,6 +95,8 @@ def test_without_any_setting_the_defaults_hold() -> None:
         "agent.uncommitted": None,
         "board.dir": None,
         "board.budget": None,
+        "board.command": None,
+        "board.max": 1,
         "board.auto_dispatch": True,
         "budget": None,
         "crew.budget": None,

@@ -31,6 +31,7 @@ from horae.context import (
     TRIGGER_FILES,
     Context,
     block_agents,
+    board_agents,
     crew_source,
     find_agents,
     settings_registry,
@@ -45,6 +46,7 @@ from horae.core.gate import Capacity, Gate
 from horae.core.launch import Launch
 from horae.core.ports import (
     Clock,
+    Crew,
     Ended,
     Held,
     Job,
@@ -501,9 +503,9 @@ def _crew_of(
 ) -> _CrewParts:
     config, common = context.config, context.common
     agents = AgentHost(settings_registry(config), host.processes, host.place, host.trees, accounts)
-    crew = (
-        None if config.crew_def is None else Roster(config.crew_def.absolute(), context.root).agents
-    )
+    crew: Crew | None = partial(board_agents, config) if config.board_members else None
+    if config.crew_def is not None:
+        crew = Roster(config.crew_def.absolute(), context.root).agents
     board = CommittedBoard(context.board)
     dispatcher = keeper = None
     if crew is not None and config.board_auto_dispatch:

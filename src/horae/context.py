@@ -7,7 +7,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Any, Final
@@ -42,7 +42,7 @@ from horae.process.ready import unread, why_unready
 from horae.process.run_settings import RunSettings
 from horae.sources.agents import runner
 from horae.sources.board.dispatch import why_unassigned
-from horae.sources.board.rules import CLOSED
+from horae.sources.board.rules import CLOSED, Members
 from horae.sources.board.source import BoardSource, task_at
 from horae.sources.board.tasks import Board, find_tasks
 from horae.sources.crew.rules import parse_crew
@@ -135,14 +135,19 @@ class Context:
             status = cards.ground.statuses.get(number)
             if status is None or status in CLOSED:
                 return f"the task is {status}" if status else ""
-            if manifest is None or not self.config.board_auto_dispatch:
-                return "crew.def is not set" if manifest is None else "board.auto_dispatch is false"
-            crew = await asyncio.to_thread(Roster(manifest.absolute(), self.root).members)
+            if not self.config.board_auto_dispatch:
+                return "board.auto_dispatch is false"
+            crew: Members = dict.fromkeys(self.config.board_members, ())
+            if manifest is not None:
+                roster = Roster(manifest.absolute(), self.root)
+                crew = {each.name: each.roles for each in await asyncio.to_thread(roster.members)}
+            elif not crew:
+                return "neither crew.def nor board.command is set"
         except HoraeError:  # a problem of its own, in `status`
             return ""
         task = next((each for each in cards.tasks if each.id == number), None)
-        names, now = [each.name for each in crew], self.clock.now()
-        return "" if task is None else why_unassigned(task, cards.ground, now=now, crew=names)
+        now = self.clock.now()
+        return "" if task is None else why_unassigned(task, cards.ground, now=now, crew=crew)
 
     @property
     def readiness(self) -> Readiness:
@@ -295,6 +300,17 @@ def crew_source(
     return CrewSource(definition.absolute(), rhythm, root=root, keeper=single, **parts)
 
 
+def board_agents(config: Config) -> dict[str, Callable[[], Agent]]:
+    """Return the agents that `board.command` is: one for each task that it may have at a time."""
+    origin = Origin("horae.toml", 1)
+
+    def agent(name: str) -> Agent:
+        definition = AgentDefinition(name, name, "", command=config.board_command or ())
+        return Agent(name, definition, origin, remedy="set board.command in horae.toml")
+
+    return {name: partial(agent, name) for name in config.board_members}
+
+
 # Which agents there are
 
 
@@ -444,6 +460,8 @@ def find_agents(
     found = AgentLookup(config, settings_registry(config), say)
     for each in found.ticking():
         found.add(each)
+    for read_agent in board_agents(config).values():
+        found.add(read_agent())
     for each in found.beneath() if has_plans else ():
         found.add(each)
     return found

@@ -13,7 +13,7 @@ import click
 
 from horae.cli import moments, options
 from horae.cli.output import Output, console, form_options, print_rows, safe
-from horae.cli.plan_root import TRIGGERS, PlanView, When, find_boards, member_names, roots_of
+from horae.cli.plan_root import TRIGGERS, PlanView, When, crew_of, find_boards, roots_of
 from horae.cli.sources import Sources, plan_root
 from horae.config import Config, known_names, load, secrets_of
 from horae.core import command, decide, secret
@@ -77,7 +77,7 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, output: Out
     for each, board in boards.items():
         from horae.sources.board.source import check_board
 
-        crew = member_names(each)
+        crew = crew_of(each)
         found += _seen_from(each, check_board(board, now=now, crew=crew))
     for each in triggers:
         found += _seen_from(each, _check_triggers(each))
@@ -127,7 +127,7 @@ def _names_beside(paths: Sequence[str]) -> set[str]:
 
     names: set[str] = set()
     for root in roots_of(paths):
-        names.update(member_names(root))
+        names.update(crew_of(root))
         with suppress(HoraeError):  # what cannot be read is no suggestion
             folder = _folder(root)
             names.update(each.name for each in folder.workflows)

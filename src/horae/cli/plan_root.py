@@ -536,12 +536,14 @@ def _called(source: PlanText, word: str, place: Place) -> Iterator[Entry | Unarm
     yield from (each for each in others if each.origin not in told)
 
 
-def member_names(root: str) -> tuple[str, ...]:
-    """Return the names in the crew manifest of a plan root, if it has one that can be read."""
+def crew_of(root: str) -> dict[str, tuple[str, ...]]:
+    """Return who gets tasks in a plan root, each with its roles, as far as that can be read."""
     from horae.sources.crew.source import Roster
 
-    manifest = load(root).crew_def
+    config = load(root)
+    if config.crew_def is None:
+        return dict.fromkeys(config.board_members, ())
     try:
-        return () if manifest is None else tuple(each.name for each in Roster(manifest).members())
+        return {each.name: each.roles for each in Roster(config.crew_def).members()}
     except PlanFileError:
-        return ()
+        return {}

@@ -18,7 +18,7 @@ import click
 from horae.cli import options
 from horae.cli.moments import moment_or_length
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_line, print_rows
-from horae.cli.plan_root import PlanView, When, member_names
+from horae.cli.plan_root import PlanView, When, crew_of
 from horae.cli.sources import plan_root
 from horae.config import load
 from horae.core import entry as rules
@@ -453,7 +453,7 @@ def _at_place(file: str, line: int, when: When) -> tuple[Entry | Unarmed, Headli
     root = plan_root((file,))
     manifest = load(root).crew_def
     is_manifest = manifest is not None and os.path.realpath(manifest) == os.path.realpath(file)
-    if is_manifest and title in member_names(root):
+    if is_manifest and title in crew_of(root):
         reason = f"{title!r} is an agent that ticks at an interval; use `horae why {title}`"
     raise PlanMissingError(f"{file}:{line}", reason)
 

@@ -406,6 +406,8 @@ class Config(Struct, frozen=True, eq=False, kw_only=True):
     agent_uncommitted: str | None = setting(UNCOMMITTED, None)
     board_dir: str | None = setting(BENEATH, None)
     board_budget: str | None = setting(BUDGET, None)
+    board_command: tuple[str, ...] | None = setting(COMMAND, None)
+    board_max: int = setting(whole(1, 1024), 1)
     board_auto_dispatch: bool = setting(SWITCH, True)
     crew_def: Path | None = setting(PATH, None, "WB_CREW_DEF")
     crew_budget: str | None = setting(BUDGET, None)
@@ -429,6 +431,13 @@ class Config(Struct, frozen=True, eq=False, kw_only=True):
     def __repr__(self) -> str:
         rows = ", ".join(f"{row.name}={row.value!r}" for row in self.origins())
         return f"Config({self.root!r}, {rows})"
+
+    @property
+    def board_members(self) -> tuple[str, ...]:
+        """The names under which `board.command` gets tasks; a crew gets them instead."""
+        if self.board_command is None or self.crew_def is not None:
+            return ()
+        return ("board", *(f"board-{number}" for number in range(2, self.board_max + 1)))
 
     @property
     def node_name(self) -> str:

@@ -76,6 +76,7 @@ class Agent:
     variables: tuple[str, ...] = ()  # those of ours that it asks for
     environment: Mapping[str, str] = field(default_factory=dict)
     remedy: str | None = None  # how to name its command, if not with :COMMAND: at its origin
+    roles: tuple[str, ...] = ()  # which tasks of a board it gets; none: any
     is_member: bool = False  # of the crew, or the keeper: what it leaves in its tree is its memory
 
     @property

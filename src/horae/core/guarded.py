@@ -19,6 +19,7 @@ MOST: Final = 100  # arrivals of one file that are remembered
 GUARDED: Final[Mapping[str, str]] = {
     "agent": "starts programs",
     "alert.heartbeat": "sets an external address",
+    "board.command": "starts programs",
     "board.dir": "sets a path that may be outside the plan root",
     "board.budget": "limits what runs may spend",
     "budget": "limits what runs may spend",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, strategies as st
 
+from horae.core.entry import key_time
 from horae.core.receipt import Status
 from horae.sources.board.dispatch import (
     TTL,
@@ -17,6 +18,7 @@ from horae.sources.board.dispatch import (
     claim,
     give_back,
     lapsed,
+    rest_after,
     why_not,
 )
 from horae.sources.board.rules import Changes, TaskStatuses, Value
@@ -141,7 +143,15 @@ def test_any_other_end_gives_it_back_with_the_attempt_and_the_reason(outcome: St
         here = after(held, after_run(held, outcome, reason="exit\n code 3", now=NOW))
         assert (here.status, here.number("attempt")) == ("todo", attempt)
         assert here.text("attempt_reason") == f"{outcome}: exit code 3"
-        assert handed(here) == [(1, "wren")]
+        rest = rest_after(attempt)
+        assert handed(here) == []
+        again = f"next attempt at {key_time(NOW + rest)}: {outcome}: exit code 3"
+        assert why_not(here, TaskStatuses.of([here]), now=NOW) == again
+        assert why_not(here, TaskStatuses.of([here]), now=NOW, is_asked=True) is None
+        assert why_not(here, TaskStatuses.of([here]), now=NOW + rest) is None
+        # Who removes the count lets it be tried at once; so does a clock that was ahead.
+        assert why_not(task(1), TaskStatuses.of([here]), now=NOW) is None
+        assert why_not(here, TaskStatuses.of([here]), now=NOW - 60 * MINUTE) is None
 
 
 def test_a_claim_that_ran_out_is_taken_back() -> None:

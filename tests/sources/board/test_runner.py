@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import one_run
+from commands import engine_up
 from horae.core.clock import SystemClock
 from horae.core.engine import Engine
 from horae.core.entry import Work, key_time
@@ -166,7 +167,7 @@ class Hall:
 
 @asynccontextmanager
 async def open_hall(
-    home: Home, *, rest: Callable[[int], timedelta] = lambda _: HOUR, crew: int = 2
+    home: Home, *, rest: Callable[[int], timedelta] = lambda _: HOUR / 2, crew: int = 2
 ) -> AsyncIterator[Hall]:
     """Give an engine that is up; what it started is gone at the end."""
     clock = SystemClock()
@@ -185,7 +186,6 @@ async def open_hall(
             ledger=ledger,
             clock=clock,
             busy=lambda: busy_at(engine.gate),
-            rest=rest,
         )
         runner = DispatchRunner(
             agents,
@@ -194,6 +194,7 @@ async def open_hall(
             ledger=ledger,
             clock=clock,
             heard=dispatcher.note_change,
+            rest=rest,
         )
         source = BoardSource(
             Board.below(home.root),
@@ -843,15 +844,55 @@ async def test_what_ended_badly_rests_the_longer_the_more_often_also_after_a_res
     async with dispatch_stage(home) as stage:
         assert await stage.look() == [(1, "dispatch:1", "wren")]
         await stage.end(Status.FAILED)
+        home.save(1, attempt="4", retry_at=key_time(NOW + rest_after(4)))
         assert await stage.look() == []
-        assert stage.dispatcher.next_at == NOW + rest_after(3) == NOW + 4 * MINUTE
-        assert await stage.look() == []
-        assert stage.dispatcher.next_at == NOW + 4 * MINUTE
-        await stage.clock.advance(4 * MINUTE)
+        assert stage.dispatcher.next_at == NOW + rest_after(4) == NOW + 8 * MINUTE
+        await stage.clock.advance(8 * MINUTE)
         assert await stage.look() == [(1, "dispatch:2", "wren")]
         await stage.end(Status.FAILED)
+        home.save(1, attempt="5", retry_at=key_time(NOW + HOUR / 2))
+        assert await stage.look() == []
         home.save(1, attempt=None)  # a person says: now
         assert await stage.look() == [(1, "dispatch:3", "wren")]
+
+
+@story
+async def test_a_task_goes_to_a_member_whose_roles_fit(home: Home) -> None:
+    home.make("wren", "moss", "fern")
+    manifest = home.manifest.read_text()
+    for name, roles in (("wren", "docs"), ("moss", "web, docs")):
+        manifest = manifest.replace(f":DEF: {name}.org", f":DEF: {name}.org\n:ROLES: {roles}")
+    home.manifest.write_text(manifest)
+    home.task(1, "roles: [web]")
+    home.task(2, "tags: [urgent, docs]")
+    home.task(3, "roles: cooking")
+    home.task(4, "assignee: wren", "roles: [web]")
+    async with dispatch_stage(home) as stage:
+        # Who has no role may get any task, and who is named gets the task whatever its roles.
+        assert sorted(await stage.look()) == [
+            (1, "dispatch:1", "moss"),
+            (2, "dispatch:1", "fern"),
+            (4, "dispatch:1", "wren"),
+        ]
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_without_a_crew_one_command_gets_the_tasks(tmp_path: Path, most: int) -> None:
+    home = Home(tmp_path).make()
+    program = tmp_path / "program"
+    lines = f"echo begin $HORAE_TASK $HORAE_AGENT >>{home.path}/log; sleep 0.3"
+    program.write_text(f"#!/bin/sh\ncat >/dev/null; {lines}\n")
+    program.chmod(0o755)
+    settings = f'[board]\ncommand = ["{program}"]\nmax = {most}\n'
+    (home.root / "horae.toml").write_text(settings)
+    for number in (1, 2, 3):
+        home.task(number)
+    with engine_up(home.root):
+        numbers = (1, 2, 3)
+        wait_until(lambda: all(home.read(each).status == "done" for each in numbers), within=LIMIT)
+    names = {"board"} if most == 1 else {"board", "board-2"}
+    assert {member for _, _, member in home.log()} == names
+    assert sorted(home.begun()) == [1, 2, 3]
 
 
 @story

@@ -20,7 +20,7 @@ from horae.cli.group import SharedGroup
 from horae.cli.moments import moment_and_zone
 from horae.cli.options import at_option, choice_option, flag, number_option, option, root_option
 from horae.cli.output import Output, echo, form_options, print_answer, print_rows, print_table
-from horae.cli.plan_root import member_names, pauses_of
+from horae.cli.plan_root import crew_of, pauses_of
 from horae.config import load
 from horae.core.clock import SystemClock
 from horae.core.entry import Pause, PolicyError, cron_rule, key_time, phrase_cron, policy_of
@@ -429,7 +429,7 @@ def board_health(*, at: str | None, root: str, output: Output) -> int:
     The exit code is 1 if there are problems.
     """
     cards = board_at(root).read()
-    now, crew = moment_and_zone(at, tz="UTC")[0], member_names(root)
+    now, crew = moment_and_zone(at, tz="UTC")[0], crew_of(root)
     found = rules.complaints(cards.tasks, now=now, archived=cards.archived, crew=crew)
     odd = [odd for card in cards.cards for odd in card.oddities]
     data: list[dict[str, object]] = [error.data() | {"task": None} for error in cards.problems]

@@ -6,9 +6,9 @@ has a task, and a member that died does not keep it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from horae.core.entry import key_time
 from horae.core.receipt import Status, shown
@@ -23,18 +23,25 @@ GRACE: Final = timedelta(minutes=5)  # of a claim beyond the wall clock of its r
 _DISPATCHED: Final = frozenset({"todo", "backlog"})
 _LONGEST_REASON: Final = 200
 
+Rest: TypeAlias = "Callable[[int], timedelta]"  # after so many failed attempts in a row
 
-def assign(line: Sequence[Task], *, free: Sequence[str]) -> list[tuple[Task, str]]:
-    """Return which free member gets which task: its assignee, else one for whom no task waits."""
+
+def assign(
+    line: Sequence[Task], *, free: Sequence[str], crew: rules.Members = rules.NOBODY
+) -> list[tuple[Task, str]]:
+    """Return which free member gets which task.
+
+    It is its assignee, else one whose roles fit and for whom no task waits.
+    """
     named = {task.text("assignee") for task in line}
     members = sorted(dict.fromkeys(free), key=lambda name: name in named)
     given: list[tuple[Task, str]] = []
     for task in line:
         if not members:
             break
-        wanted = task.text("assignee")
-        member = members[0] if wanted is None else wanted
-        if member in members:
+        fit = (name for name in members if rules.fits(task, name, crew))
+        member = next(fit, None)
+        if member is not None:
             members.remove(member)
             given.append((task, member))
     return given
@@ -48,31 +55,36 @@ def candidates(
     return sorted(ready, key=lambda task: (rules.rank(task), task.id))
 
 
-def why_not(task: Task, ground: rules.TaskStatuses, *, now: datetime) -> str | None:
-    """Return why a task is not dispatched, as the end of a sentence; None if it is."""
+def why_not(
+    task: Task, ground: rules.TaskStatuses, *, now: datetime, is_asked: bool = False
+) -> str | None:
+    """Return why a task is not dispatched, as the end of a sentence; None if it is.
+
+    One that is *asked* for does not wait after a failure.
+    """
     if holder := task.text("claimed_by"):
         return f"it is claimed by {holder}"
     if task.status not in _DISPATCHED:
         return f"its status is {task.status}"
     if task.is_archived:
         return "the task is archived"
-    found = rules.standing(task, ground, now=now)
+    found = rules.standing(task, ground, now=now, rests=not is_asked)
     return found.reason if found.standing is rules.TaskReadiness.BLOCKED else None
 
 
 def why_unassigned(
-    task: Task, ground: rules.TaskStatuses, *, now: datetime, crew: Sequence[str]
+    task: Task, ground: rules.TaskStatuses, *, now: datetime, crew: rules.Members
 ) -> str:
     """Return why a task goes to no member of a crew, as the end of a sentence; "" if it does."""
-    return why_not(task, ground, now=now) or rules.stranger_words(task, crew)
+    return why_not(task, ground, now=now) or rules.unplaced_words(task, crew)
 
 
 def wakes_at(tasks: Iterable[Task], *, now: datetime) -> datetime | None:
-    """Return the next time at which a task becomes free by itself: its own, or its claim's end."""
+    """Return the next time at which a task becomes free by itself, or its claim ends."""
     coming = []
     for task in tasks:
-        if task.status in _DISPATCHED and rules.is_schedule_blocked(task, now=now):
-            coming.append(rules.moment(task.scheduled_for))
+        if task.status in _DISPATCHED:
+            coming += [rules.moment(task.scheduled_for), rules.retry_at(task, now=now)]
         elif task.status == "in-progress" and task.text("claimed_by") is not None:
             coming.append(rules.moment(task.text("claim_expires_at")))
     return min((at for at in coming if at is not None and at > now), default=None)
@@ -89,7 +101,7 @@ def rest_after(attempt: int) -> timedelta:
 
 def claim(task: Task, member: str, *, now: datetime, ttl: timedelta = TTL) -> rules.Changes:
     changes: dict[str, rules.Value | None] = {
-        **rules.cleared(task, rules.CLAIM),
+        **rules.cleared(task, (*rules.CLAIM, "retry_at")),
         "status": "in-progress",
         "claimed_by": member,
         "claimed_at": key_time(now),
@@ -102,7 +114,13 @@ def claim(task: Task, member: str, *, now: datetime, ttl: timedelta = TTL) -> ru
 
 
 def after_run(
-    task: Task, outcome: Status, *, reason: str, now: datetime, branch: str | None = None
+    task: Task,
+    outcome: Status,
+    *,
+    reason: str,
+    now: datetime,
+    branch: str | None = None,
+    rest: Rest = rest_after,
 ) -> rules.Changes:
     """Return the fields of a task after its run; work that stayed on a branch is reviewed."""
     if task.status != "in-progress":  # moved meanwhile, maybe by the member itself
@@ -111,7 +129,9 @@ def after_run(
     if outcome is Status.LIMITED:  # it is claimed again when the limit is over
         return {"status": "todo", **rules.cleared(task, (*rules.CLAIM, "started")), **changes}
     if outcome not in {Status.DONE, Status.NO_WORK}:
-        return {**give_back(task, reason=f"{outcome}: {reason}"), **changes}
+        again_at = now + rest((task.number("attempt") or 0) + 1)
+        given = give_back(task, reason=f"{outcome}: {reason}")
+        return {**given, "retry_at": key_time(again_at), **changes}
     changes |= rules.cleared(task, (*rules.CLAIM, "attempt", "attempt_reason"))
     if branch is not None or task.text("review_owner") is not None:
         return {"status": "review", **changes}

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from horae.core.entry import Policy, key_time, policy_of
 from horae.core.scope import API_FIX
 from horae.errors import Exit, HoraeError, ScheduleError
 from horae.sources.board.task import TASK_PROPERTIES, Task
+from horae.timing.backoff import IDLE_CAP
 from horae.timing.cron import Cron
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import ZoneError, zone
@@ -28,8 +30,13 @@ CLOSED: Final = frozenset({"done", "archived"})
 PRIORITIES: Final = ("critical", "high", "medium", "low")
 
 Value: TypeAlias = "str | int | bool | tuple[str, ...] | tuple[int, ...]"
+Members: TypeAlias = "Mapping[str, Collection[str]]"  # of a crew, each with its roles
 Changes: TypeAlias = "Mapping[str, Value | None]"  # fields with their new values; None clears one
 
+NOBODY: Final[Members] = MappingProxyType({})
+LONGEST_REST: Final = IDLE_CAP  # after an attempt that failed
+
+_OPEN: Final = frozenset({"todo", "backlog"})
 _RUNNABLE: Final = frozenset({"todo", "backlog", "in-progress", "runnable"})
 _MOVES: Final[Mapping[str, tuple[str, ...]]] = {
     "backlog": ("todo", "archived"),
@@ -99,8 +106,11 @@ class TaskStatuses(NamedTuple):
         return next((each for each in numbers if self.statuses.get(each) not in CLOSED), None)
 
 
-def standing(task: Task, ground: TaskStatuses, *, now: datetime) -> Resolution:
-    if reason := _blocking_reason(task, ground, now=now):
+def standing(task: Task, ground: TaskStatuses, *, now: datetime, rests: bool = True) -> Resolution:
+    reason = _blocking_reason(task, ground, now=now)
+    if reason is None and rests and (at := retry_at(task, now=now)):
+        reason = f"next attempt at {key_time(at)}: {task.text('attempt_reason') or 'it failed'}"
+    if reason:
         return Resolution(task, TaskReadiness.BLOCKED, reason)
     is_runnable = task.status in _RUNNABLE
     how = TaskReadiness.RUNNABLE if is_runnable else TaskReadiness.NEEDS_ACTION
@@ -139,6 +149,14 @@ def blocked_text(task: Task) -> str | None:
 def is_schedule_blocked(task: Task, *, now: datetime) -> bool:
     at = moment(task.scheduled_for)
     return at is not None and at > now
+
+
+def retry_at(task: Task, *, now: datetime) -> datetime | None:
+    """Return when a task is tried again that failed, if that is not yet."""
+    at = moment(task.text("retry_at"))
+    # Later than the longest rest is the time of a clock that ran ahead.
+    is_near = at is not None and now < at <= now + LONGEST_REST
+    return at if is_near and task.number("attempt") and task.status in _OPEN else None
 
 
 def moment(text: str | None) -> datetime | None:
@@ -245,7 +263,7 @@ def complaints(
     *,
     now: datetime,
     archived: Iterable[int] = (),
-    crew: Sequence[str] = (),
+    crew: Members = NOBODY,
 ) -> list[Complaint]:
     """Return the problems of tasks, by number; *crew* are the members that can get one."""
     ground = TaskStatuses.of(tasks, archived=archived)
@@ -286,7 +304,7 @@ def circles(numbers: Mapping[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
 
 
 def _odd(
-    task: Task, ground: TaskStatuses, now: datetime, crew: Sequence[str]
+    task: Task, ground: TaskStatuses, now: datetime, crew: Members
 ) -> Iterator[tuple[str, str, str]]:
     if task.status not in STATUSES:
         fix = f"write one of {', '.join(STATUSES)}"
@@ -310,17 +328,36 @@ def _odd(
     if holder is not None and end is not None and end <= now:
         message = f"the claim of {holder} expired at {key_time(end)}"
         yield "claim_expires_at", message, "the task is reassigned automatically"
-    if task.status not in CLOSED and (stranger := stranger_words(task, crew)):
-        known = f"one of {', '.join(crew)}" if len(crew) > 1 else crew[0]
-        yield "assignee", stranger, f"write {known}, or remove assignee"
+    if task.status not in CLOSED and (unplaced := unplaced_words(task, crew)):
+        field = "assignee" if task.text("assignee") else "roles"
+        known = crew if field == "assignee" else _roles_in(crew)
+        yield field, unplaced, f"write one of {', '.join(known)}, or remove {field}"
 
 
-def stranger_words(task: Task, crew: Sequence[str]) -> str:
-    """Return that the assignee of a task is not in a crew, if it is so and there is one."""
-    name = task.text("assignee")
-    if not crew or not name or name in crew:
+def unplaced_words(task: Task, crew: Members) -> str:
+    """Return why a task can go to no member of a crew, if there is one; "" if it can."""
+    if not crew or any(fits(task, name, crew) for name in crew):
         return ""
-    return f"its assignee {name!r} is not a member of the crew ({', '.join(crew)})"
+    if name := task.text("assignee"):
+        return f"its assignee {name!r} is not a member of the crew ({', '.join(crew)})"
+    return f"no member of the crew has one of its roles ({', '.join(task.texts('roles'))})"
+
+
+def fits(task: Task, member: str, crew: Members) -> bool:
+    """Tell whether a task may go to a member: as its assignee, or by its roles.
+
+    Without `roles`, those of its tags count that are the role of a member. A task without a role
+    may go to anybody, and a member without a role may get any task.
+    """
+    if (name := task.text("assignee")) is not None:
+        return name == member
+    roles = set(crew.get(member, ()))
+    wanted = set(task.texts("roles")) or set(task.tags) & set(_roles_in(crew))
+    return not roles or not wanted or not roles.isdisjoint(wanted)
+
+
+def _roles_in(crew: Members) -> list[str]:
+    return sorted({role for roles in crew.values() for role in roles})
 
 
 def _odd_schedule(task: Task, crons: str) -> Iterator[tuple[str, str, str]]:

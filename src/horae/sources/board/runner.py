@@ -19,12 +19,12 @@ from msgspec import structs
 
 from horae.core import ports
 from horae.core.entry import Work, key_time
-from horae.core.receipt import BAD, FINAL, NEVER_STARTED, OPEN, Reason, ReasonCode, Receipt, Status
+from horae.core.receipt import FINAL, NEVER_STARTED, OPEN, Reason, ReasonCode, Receipt, Status
 from horae.errors import HoraeError
 from horae.files.read import PlanFileError, read_plan
 from horae.sources.board import dispatch, tasks
 from horae.sources.board.recycle import Recycled, Stays, recycle, trigger_of
-from horae.sources.board.rules import Changes, moment
+from horae.sources.board.rules import Changes, Members, moment
 from horae.sources.board.source import task_at, work_address
 from horae.sources.board.task import Task, parse
 
@@ -59,7 +59,6 @@ class Dispatcher:
     ledger: ports.Ledger
     clock: ports.Clock
     busy: Callable[[], Collection[str]]
-    rest: Callable[[int], timedelta] = dispatch.rest_after
     term: int = 1
     next_at: datetime | None = field(default=None, init=False)  # the next time on the board
     problem: Exception | None = field(default=None, init=False)  # of the last look
@@ -71,7 +70,6 @@ class Dispatcher:
         self._numbers: dict[str, int] = {}  # entries by address; neither ever changes
         # Receipts that are not over, once that is known, each with its task and its member.
         self._out: dict[int, tuple[int, str]] | None = None
-        self._failed: dict[int, datetime] = {}  # the last end of each task that rests
         self._handed: dict[int, Task] = {}  # tasks as they were when they were dispatched
 
     def note_change(self) -> None:
@@ -129,15 +127,11 @@ class Dispatcher:
         known = {task.id: task for task in cards.tasks}
         # What was changed since, and be it back again, is not what was dispatched.
         self._handed = {n: task for n, task in self._handed.items() if known.get(n) == task}
-        self._failed = {n: ended_at for n, ended_at in self._failed.items() if n in known}
-        ends = {n: self._rests_until(known[n], at, now) for n, at in self._failed.items()}
-        resting = {number: at for number, at in ends.items() if at > now}
-        coming = (dispatch.wakes_at(cards.tasks, now=now), *resting.values())
-        self.next_at = min((at for at in coming if at is not None), default=None)
+        self.next_at = dispatch.wakes_at(cards.tasks, now=now)
         taken = {member for _, member in out.values()} | {*self.busy()}
         if taken.issuperset(members):
             return []
-        able = await asyncio.to_thread(self._able, members)
+        able, roles = await asyncio.to_thread(self._able, members)
         entries = {name: await self._entry(f"agent:{name}") for name in able if name not in taken}
         free = [name for name, known in entries.items() if known is None or known.pause is None]
         if not free:
@@ -145,13 +139,15 @@ class Dispatcher:
         line = [
             task
             for task in dispatch.candidates(cards.tasks, now=now, archived=cards.archived)
-            if task.id not in at_work and task.id not in resting
+            if task.id not in at_work
         ]
-        return await self._hand_out(line, free, now)
+        return await self._hand_out(line, free, roles, now)
 
-    async def _hand_out(self, line: list[Task], free: list[str], now: datetime) -> list[Filed]:
+    async def _hand_out(
+        self, line: list[Task], free: list[str], roles: Members, now: datetime
+    ) -> list[Filed]:
         filed: list[Filed] = []
-        while given := dispatch.assign(line, free=free):
+        while given := dispatch.assign(line, free=free, crew=roles):
             made = [(member, await self._file(task, member, now)) for task, member in given]
             done = [(member, receipt) for member, receipt in made if receipt is not None]
             filed += [receipt for _, receipt in done]
@@ -182,29 +178,20 @@ class Dispatcher:
         assert self._out is not None, "a look begins with it"
         self._out[made[0].number] = task.id, member
         self._handed[task.id] = task
-        self._failed.pop(task.id, None)
         return made[0]
 
     def _rests(self, task: Task, newest: Filed, now: datetime) -> bool:
-        if newest.status not in BAD and self._handed.get(task.id) != task:
-            return False
-        ended_at = newest.ended_at or newest.decided_at
-        until = self._rests_until(task, ended_at, now)
-        if until <= now:
-            return False
-        self._failed[task.id] = ended_at
-        self.next_at = until if self.next_at is None else min(until, self.next_at)
-        return True
+        """Tell whether a run has just ended that left no trace in the file of its task.
 
-    def _rests_until(self, task: Task, ended_at: datetime, now: datetime) -> datetime:
-        # The attempts are counted in the file: without them the task need not wait.
-        rest = self.rest(task.number("attempt") or 0)
-        if self._handed.get(task.id) == task:
-            # A run that was not begun, or ended before its task could be claimed, has left no
-            # trace in the file, and would end so again.
-            rest = max(rest, UNCLAIMED)
+        It was not begun, or ended before its task could be claimed, and would end so again.
+        """
+        if self._handed.get(task.id) != task:
+            return False
         # An end that is still to come was written by a clock that ran ahead.
-        return min(ended_at, now) + rest
+        until = min(newest.ended_at or newest.decided_at, now) + UNCLAIMED
+        if until > now:
+            self.next_at = until if self.next_at is None else min(until, self.next_at)
+        return until > now
 
     async def _entry(self, address: str) -> ports.Listed | None:
         if address not in self._numbers:
@@ -245,14 +232,17 @@ class Dispatcher:
                 del self._out[number]
         return self._out
 
-    def _able(self, members: Mapping[str, Callable[[], Agent]]) -> list[str]:
-        """Return the members that can run; if none can, all: the receipt says why."""
-        able = []
-        for name, agent in members.items():
+    def _able(self, members: Mapping[str, Callable[[], Agent]]) -> tuple[list[str], Members]:
+        """Return the members that can run, else all: the receipt says why; and roles of all."""
+        able: list[str] = []
+        roles: dict[str, tuple[str, ...]] = dict.fromkeys(members, ())
+        for name, read in members.items():
             with suppress(ports.RunError):  # the receipt says it, if no other member can run
-                if self.agents.obstacle(agent()) is None:
+                agent = read()
+                roles[name] = agent.roles
+                if self.agents.obstacle(agent) is None:
                     able.append(name)
-        return able or [*members]
+        return able or [*members], roles
 
 
 @dataclass(eq=False)
@@ -267,6 +257,7 @@ class DispatchRunner:
     clock: ports.Clock
     timeout: timedelta | None = None
     heard: Callable[[], None] | None = None
+    rest: dispatch.Rest = dispatch.rest_after
 
     async def hold(self, job: ports.Job) -> ports.Held:
         """Make the run of a task that waits for its go, and claim the task in its file."""
@@ -381,7 +372,8 @@ class DispatchRunner:
             assignee, reason = task.text("assignee"), None
             if not errand.has(task):
                 is_for_others = assignee not in {None, errand.member}
-                reason = dispatch.why_not(task, ground, now=now)
+                # That it rests was looked at when it was dispatched; a request does not wait.
+                reason = dispatch.why_not(task, ground, now=now, is_asked=True)
                 reason = reason or (f"assigned to {assignee}" if is_for_others else None)
             if reason is not None:
                 return {}
@@ -402,7 +394,9 @@ class DispatchRunner:
         def decide(task: Task) -> Changes:
             if not errand.has(task):
                 return {}
-            return dispatch.after_run(task, outcome, reason=reason, now=now, branch=branch)
+            return dispatch.after_run(
+                task, outcome, reason=reason, now=now, branch=branch, rest=self.rest
+            )
 
         try:
             # Most often this is all: no git is asked for what moved on long ago.

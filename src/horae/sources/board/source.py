@@ -16,7 +16,7 @@ import fcntl
 import json
 import os
 import stat
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -33,7 +33,15 @@ from horae.errors import HoraeError, ScheduleError
 from horae.files.read import Content, PlanFileError, PlanMissingError, head_of, read_plan, told
 from horae.org.plan import Diagnostic, Severity
 from horae.sources.board import recycle
-from horae.sources.board.rules import CLOSED, complaints, moment, task_policy, work_policy
+from horae.sources.board.rules import (
+    CLOSED,
+    NOBODY,
+    Members,
+    complaints,
+    moment,
+    task_policy,
+    work_policy,
+)
 from horae.sources.board.task import Task, id_of, parse
 from horae.sources.board.tasks import ELSEWHERE, Board, TaskAmbiguousError, ambiguous, card_of
 
@@ -168,7 +176,7 @@ def hours_of(board: Board, *, now: datetime) -> Hours:
     return Hours(shown, tuple(gates), tuple(problems))
 
 
-def check_board(board: Board, *, now: datetime, crew: Sequence[str] = ()) -> list[Diagnostic]:
+def check_board(board: Board, *, now: datetime, crew: Members = NOBODY) -> list[Diagnostic]:
     found: list[Diagnostic] = []
     files: dict[str, Task] = {}
 

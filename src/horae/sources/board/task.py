@@ -49,11 +49,12 @@ _NAMES: Final = {
     " reviewed_by worktree_path branch commit test_results outcome next_action execution_owner due"
     " estimate class",
     TaskFieldKind.MOMENT: "scheduled_for cron_last_run claimed_at claim_expires_at"
-    " last_progress_at claim_warning_sent_at reviewed_at created updated started completed",
+    " last_progress_at claim_warning_sent_at reviewed_at created updated started completed"
+    " retry_at",
     TaskFieldKind.NUMBER: "id claim_ttl_secs claim_extensions last_output_bytes attempt parent",
     TaskFieldKind.FLAG: "tests_run tests_passed",
     TaskFieldKind.FLAG_OR_TEXT: "blocked",
-    TaskFieldKind.TEXTS: "tags review_blockers changed_paths artifacts files",
+    TaskFieldKind.TEXTS: "tags roles review_blockers changed_paths artifacts files",
     TaskFieldKind.NUMBERS: "depends_on",
 }
 # A field that is not here is kept as it is and has no meaning.

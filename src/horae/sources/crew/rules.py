@@ -24,8 +24,11 @@ INTERVAL: Final = timedelta(hours=1)  # of a member that names none
 SHORTEST: Final = timedelta(seconds=10)  # a rhythm faster than this is probably not meant
 STAGGER: Final = timedelta(seconds=30)  # between the first ticks of two members
 
-_OWN_KEYS: Final = ("DEF", "LIFECYCLE", "INTERVAL", "MODE", "CONTINUOUS", "BREATHER", "WAKE")
+_OWN_KEYS: Final = (
+    "DEF", "LIFECYCLE", "INTERVAL", "MODE", "CONTINUOUS", "BREATHER", "WAKE", "ROLES",
+)  # fmt: skip
 _KEYS: Final = (*_OWN_KEYS, "TIMEOUT", "HOST", "BUDGET")  # entries of plans have these as well
+_BETWEEN: Final = re.compile(r"[\s,]+")
 _SECONDS: Final = re.compile(r"[0-9]{1,12}", re.ASCII)
 _Value = TypeVar("_Value")
 
@@ -50,6 +53,7 @@ class Member:
     wake: Wake | None = None
     requires: tuple[str, ...] = ()  # labels of the machine that it ticks on
     budget: str = ""
+    roles: tuple[str, ...] = ()  # of the tasks that it gets
     line: int = 0
     text: str = ""  # the heading with all that is below it, as it stands
     broken: str = field(default="", compare=False)  # why a property cannot be read, if one cannot
@@ -214,6 +218,7 @@ def _member(heading: Heading) -> tuple[Member, list[Diagnostic]]:
         wake=value("WAKE", lambda said: Wake(said.lower()), "the definition applies", wakes),
         requires=value("HOST", labels, "the member ticks on any node", HOST_FIX) or (),
         budget=value("BUDGET", budget_text, "nothing limits what it spends", BUDGET_FIX) or "",
+        roles=tuple(filter(None, _BETWEEN.split(heading.props.get("ROLES", "")))),
         line=heading.line,
         text=heading.text,
     )

@@ -91,7 +91,8 @@ class Roster:
         variables, timeout = definition.variables, member.timeout or definition.timeout
         definition = replace(definition, timeout=timeout)
         origin = Origin(self.name(path), 1)
-        return Agent(member.name, definition, origin, variables=variables, is_member=True)
+        name, roles = member.name, member.roles
+        return Agent(name, definition, origin, variables=variables, roles=roles, is_member=True)
 
     def beside(self, path: str) -> Path:
         return self.manifest.parent / path
