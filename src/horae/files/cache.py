@@ -68,7 +68,7 @@ class FileCache:
         seen: dict[str, str] = {}
         for path in found.plans:
             file = self._file(path)
-            was = index.get(file, "")
+            was, content = index.get(file, ""), None
             try:
                 stamp = _stamp(path)
                 known_as = by_stamp = self._known_as(*stamp)
@@ -84,14 +84,11 @@ class FileCache:
                         known_as = f"{by_bytes}{by_stamp}"
                     if not stands:
                         entries += self._entries(content, file)
-            except _UnderstandError as error:
-                cause = error.cause
-                problems.append(cause)
-                blocked.add(file)
-                broken[file] = cause.reason if isinstance(cause, PlanFileError) else str(cause)
             except HoraeError as error:  # also one that went, or is being replaced, as we looked
                 problems.append(error)
                 blocked.add(file)
+                if content is not None:
+                    broken[file] = error.reason if isinstance(error, PlanFileError) else str(error)
             else:
                 known[file], seen[file] = known_as, by_stamp
                 if stands:
@@ -135,10 +132,10 @@ class FileCache:
     def _entries(self, content: Content, file: str) -> Iterable[Scanned]:
         try:
             return self.understand(content, file)
-        except HoraeError as error:
-            raise _UnderstandError(error) from error
+        except HoraeError:
+            raise
         except Exception as error:  # a bug of ours; it is told as a problem of this file
-            raise _UnderstandError(PlanFileError(content.path, unexpected(error))) from error
+            raise PlanFileError(content.path, unexpected(error)) from error
 
     def _known_as(self, *signs: object) -> str:
         return " ".join((self.reader, *map(str, signs)))
@@ -146,12 +143,6 @@ class FileCache:
     def _inner_name(self, path: str) -> str:
         """Return the name that a path has from the root; the root, and what is above, has none."""
         return self._file(path) if path.startswith(self._top) and path != self._top else ""
-
-
-class _UnderstandError(Exception):
-    def __init__(self, cause: HoraeError) -> None:
-        self.cause = cause
-        super().__init__(str(cause))
 
 
 def _stamp(path: str) -> FileStamp:

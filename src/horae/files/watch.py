@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 POLL: Final = timedelta(seconds=2)  # between two looks where the system cannot tell
 LONGEST: Final = 10  # times the quiet: so long a steady writer keeps a change from being told
 _AGAIN: Final = 300.0  # seconds until all is looked at once more, whatever was told
-_LOOK: Final = 1.0  # seconds between two looks at a root of which the system does not tell
-_TOLD: Final = 10.0  # and at one of which it does, unless the directories above it change
+_LOOK: Final = 1.0  # seconds between two looks whether the root is there, and the same
 _SHARE: Final = 10  # looking takes at most one part in so many of a core
 
 Identity: TypeAlias = "tuple[int, int]"
@@ -114,7 +113,7 @@ class _Watch:
             try:
                 identity = _identity(self.root)
                 if identity is None:
-                    self._wait_for_root()
+                    self.ended.wait(_LOOK)
                 elif self.poll is None:
                     self._watch_root(identity)
                 else:
@@ -124,40 +123,14 @@ class _Watch:
                 self.bring([self.root])  # what happens meanwhile is not told
                 self.ended.wait(POLL.total_seconds())
 
-    def _wait_for_root(self) -> None:
-        """Return when the root is there, or may be, or a while has passed."""
-        above = os.path.dirname(self.root)
-        while not os.path.isdir(above):
-            above = os.path.dirname(above)
-
-        def wait(told: RustNotify) -> None:
-            until = time.monotonic() + _TOLD
-            while _identity(self.root) is None and os.path.isdir(above):
-                if self.ended.is_set() or time.monotonic() >= until:
-                    return
-                told.watch(*self._pace, int(_TOLD * 1000), self.ended)
-
-        if self.poll is None:
-            self._be_told([above], wait)
-        else:
-            self.ended.wait(_LOOK)
-
     def _watch_root(self, identity: Identity) -> None:
-        directories = frozenset(path for path, _ in _tree(self.root, self.ignored))
-
-        def listen(told: RustNotify) -> None:
-            self.bring([self.root])
-            self._listen(told, directories, identity)
-
-        if directories:
-            self._be_told(directories, listen)
-        else:  # the root is not for us; it may be soon
-            self.ended.wait(_LOOK)
-
-    def _be_told(self, directories: Collection[str], hear: Callable[[RustNotify], None]) -> None:
-        """Have the system tell of changes in directories; where it cannot, poll from now on."""
+        """Have the system tell of changes; where it cannot, poll from now on."""
         from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
 
+        directories = frozenset(path for path, _ in _tree(self.root, self.ignored))
+        if not directories:  # the root is not for us; it may be soon
+            self.ended.wait(_LOOK)
+            return
         try:
             with RustNotify(
                 watch_paths=sorted(directories),
@@ -167,7 +140,8 @@ class _Watch:
                 recursive=False,  # it would follow links, and watch our own data
                 ignore_permission_denied=True,
             ) as told:
-                hear(told)
+                self.bring([self.root])
+                self._listen(told, directories, identity)
         except FileNotFoundError:
             return  # a directory went while we looked: once more
         except (OSError, UnicodeError, WatchfilesRustInternalError) as error:
@@ -176,21 +150,15 @@ class _Watch:
             self.say(f"{printable(self.root)}: {why}")
             self.poll = POLL
 
-    @property
-    def _pace(self) -> tuple[int, int]:
-        """How often the system is asked what it saw: a small part of the quiet, in ms."""
-        step = min(50, max(5, int(self.quiet.total_seconds() * 250)))
-        return 2 * step, step
-
     def _listen(self, told: RustNotify, directories: Collection[str], identity: Identity) -> None:
         """Pass on changes until a directory comes or goes, the root is another, or it is long."""
-        # Of a root behind a link the system does not tell that it is another.
-        is_linked = os.path.realpath(self.root) != self.root
-        timeout = int(min(_AGAIN, _LOOK if is_linked else _TOLD) * 1000)
+        # How often the system is asked what it saw: a small part of the quiet, in ms.
+        step = min(50, max(5, int(self.quiet.total_seconds() * 250)))
+        timeout = int(_LOOK * 1000)
         # Systems forget to tell: of too much at once, or of what others do on a shared disk.
         until = time.monotonic() + _AGAIN
         while not self.ended.is_set() and time.monotonic() < until:
-            seen = told.watch(*self._pace, timeout, self.ended)
+            seen = told.watch(2 * step, step, timeout, self.ended)
             names = set() if isinstance(seen, str) else {path for _, path in seen}
             ours = [name for name in names if self._is_ours(name)]
             if ours:

@@ -9,7 +9,6 @@ import os
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
-from enum import StrEnum
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -92,13 +91,6 @@ class Brought:
         return facts | ({"undelivered": self.undelivered.data()} if self.undelivered else {})
 
 
-class Uncommitted(StrEnum):
-    """What becomes of the files that an agent has changed and not committed."""
-
-    DELIVER = "deliver"  # they are committed and delivered as its commits are
-    BRANCH = "branch"  # they are committed and kept on a branch, for a person to take
-
-
 @dataclass(frozen=True, slots=True)
 class Trees:
     """The clones that agents work in, beneath a data directory.
@@ -111,7 +103,10 @@ class Trees:
     data: Path
     local: Collection[StrPath] = ()  # origins on this machine that may be asked
     origin: str | None = None  # of a root that is the engine's own clone, and follows it
-    uncommitted: str | None = None  # None: delivered if the agent is of the crew
+    # Whether files that an agent left uncommitted are committed and delivered as its commits are
+    # (deliver), or kept on a branch, for a person to take (branch); None: delivered if it is of the
+    # crew.
+    uncommitted: str | None = None
     _locks: dict[str, int] = field(default_factory=dict, repr=False)
 
     def path_of(self, key: str) -> Path:
@@ -197,8 +192,7 @@ class Trees:
         if not is_repository(self.root) or not is_repository(path):
             return Brought()
         plan, tree = self._git(self.root), self._git(path)
-        usual = Uncommitted.DELIVER if is_member else Uncommitted.BRANCH
-        is_apart = (self.uncommitted or usual) == Uncommitted.BRANCH
+        is_apart = (self.uncommitted or ("deliver" if is_member else "branch")) == "branch"
         made, committed, trouble = DeliveryResult(is_delivered=True, words="nothing new"), None, ""
         try:
             _remove_locks(path)
