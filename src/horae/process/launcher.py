@@ -76,7 +76,7 @@ def rehearse(directory: bytes, *, certain: bool) -> None:
     facts = {
         "run": 0, "argv": [b"echo", b"rehearsed"], "environment": {b"PATH": b"/bin:/usr/bin"},
         "cwd": b"/", "directory": directory, "stdin": b"", "source": None, "target": None,
-        "is_reported": True, "is_held": True, "timeout": 10.0, "idle": None, "grace": 0.0,
+        "is_reported": True, "timeout": 10.0, "idle": None, "grace": 0.0,
         "spellings": (b"rehearsal",), "address_space": None, "kept": (HEAD, TAIL), "cgroup": None,
     }  # fmt: skip
     order = marshal.dumps(facts)

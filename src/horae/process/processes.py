@@ -181,17 +181,16 @@ class Processes:
     def launcher_pid(self) -> int | None:
         return None if self._launcher is None else self._launcher.pid
 
-    async def hold(self, spec: Spec, *, at_once: bool = False) -> LiveRun:
-        """Make a run that waits for its go, or is let go *at_once*; LauncherLostError: retry."""
-        order = self._order(spec, is_held=not at_once)
+    async def hold(self, spec: Spec) -> LiveRun:
+        """Make a run that waits for its go; LauncherLostError: retry."""
+        order = self._order(spec)
         if self._launcher is None:
             await self.begin()
         while (line := self._rested(spec.address_space)) is not None:
             # One that died while it rested has run nothing.
             with suppress(LauncherLostError):
-                return await self._made(spec, line, order, at_once=at_once)
-        line = await self._fresh(spec.address_space)
-        return await self._made(spec, line, order, at_once=at_once)
+                return await self._made(spec, line, order)
+        return await self._made(spec, await self._fresh(spec.address_space), order)
 
     def _rested(self, address_space: int | None) -> SupervisorLine | None:
         for line in reversed(self._resting):
@@ -218,13 +217,11 @@ class Processes:
             theirs.close()
         return SupervisorLine(ours, address_space, self._launcher.pid, self)
 
-    async def _made(
-        self, spec: Spec, line: SupervisorLine, order: bytes, *, at_once: bool
-    ) -> LiveRun:
+    async def _made(self, spec: Spec, line: SupervisorLine, order: bytes) -> LiveRun:
         run = LiveRun(spec, line, self)
         self.live.add(run)
         try:
-            await run.made(order, at_once=at_once)
+            await run.made(order)
         except TimeoutError:
             run.drop()
             if not run.kill_supervisor() and self._launcher is not None:
@@ -235,7 +232,7 @@ class Processes:
             raise
         return run
 
-    def _order(self, spec: Spec, *, is_held: bool) -> bytes:
+    def _order(self, spec: Spec) -> bytes:
         cgroup: CgroupOrder | None = None
         if self._cgroup is not None:
             cgroup = self._cgroup.order(spec.cgroup.over(self.limits))
@@ -259,7 +256,6 @@ class Processes:
                 "source": None if spec.source is None else os.fsencode(spec.source),
                 "target": None if spec.target is None else (os.fsencode(spec.target), spec.most),
                 "is_reported": spec.is_reported,
-                "is_held": is_held,
                 "timeout": None if spec.timeout is None else spec.timeout.total_seconds(),
                 "idle": None if spec.idle is None else spec.idle.total_seconds(),
                 "grace": spec.grace.total_seconds(),
@@ -661,7 +657,7 @@ class SupervisorLine:
             self._processes.let_rest(self)
         else:
             self.close()
-        run.end(kind, body)
+        run.end(body)
 
 
 @dataclass(eq=False)
@@ -672,7 +668,6 @@ class LiveRun:
     output: bytes = b""  # what went to its target, if it was short
     _is_released: bool = False
     _reason: str = ""
-    _refusal: str = ""
     _overdue: asyncio.TimerHandle | None = None
 
     def __post_init__(self) -> None:
@@ -686,14 +681,8 @@ class LiveRun:
         assert self.line.process is not None
         return self.line.process
 
-    async def made(self, order: bytes, *, at_once: bool) -> None:
-        """Tell the supervisor what to run, and return when it is ready for the go, or beyond."""
-        if at_once:
-            order += self._released()
-            if self.line.process is not None:  # then it says nothing but how it ended
-                self.answered.set_result((b"r", b""))
-                await self.line.order(order)
-                return
+    async def made(self, order: bytes) -> None:
+        """Tell the supervisor what to run, and return when it is ready for the go."""
         async with asyncio.timeout(READY):
             await self.line.order(order)
             kind, body = await self.answered
@@ -703,16 +692,14 @@ class LiveRun:
             raise LauncherLostError("the launcher ended")
 
     def go(self) -> None:
-        if not self._is_released:
-            self.line.tell(self._released())
-
-    def _released(self) -> bytes:
-        """Return what lets it go."""
+        if self._is_released:
+            return
         self._is_released = True
+        ends_at = self._processes.ends_at
+        lease = b"" if ends_at is None else frame(b"t", struct.pack("<d", ends_at))
+        self.line.tell(lease + frame(b"g"))
         if self.spec.timeout is not None:
             self._expect_end(self.spec.timeout + self.spec.grace)
-        ends_at = self._processes.ends_at
-        return (b"" if ends_at is None else frame(b"t", struct.pack("<d", ends_at))) + frame(b"g")
 
     def cancel(self, reason: str) -> None:
         """End it and all that it started: asked first, then without asking."""
@@ -755,7 +742,7 @@ class LiveRun:
             self._overdue = self._loop.call_at(overdue_at, self.kill_supervisor)
 
     async def ended(self) -> Ended:
-        """Return how it ended, once nothing of it is left; RunError if it could not be made."""
+        """Return how it ended, once nothing of it is left."""
         try:
             return await self._ended()
         finally:
@@ -763,8 +750,6 @@ class LiveRun:
 
     async def _ended(self) -> Ended:
         body = await asyncio.shield(self._end)
-        if self._refusal:
-            raise RunError(self._refusal)
         report, _, self.output = body.partition(b"\n")
         ended = parse_end(report, self.spec.run) if report else None
         if ended is None:
@@ -791,17 +776,16 @@ class LiveRun:
         self.hang_up()
         if self.line.run is self:
             self.line.run = None
-        self.end(b"", b"")
+        self.end(b"")
 
-    def end(self, kind: bytes, body: bytes) -> None:
+    def end(self, report: bytes) -> None:
         if self._overdue is not None:
             self._overdue.cancel()
         self._processes.live.discard(self)
         if not self.answered.done():
-            self.answered.set_result((kind, body))
+            self.answered.set_result((b"", b""))
         if not self._end.done():
-            self._refusal = body.decode(errors="replace") if kind == b"x" else ""
-            self._end.set_result(b"" if kind == b"x" else body)
+            self._end.set_result(report)
 
     def _expect_end(self, within: timedelta) -> None:
         """Kill the supervisor if it does not end in time: it may have been stopped."""

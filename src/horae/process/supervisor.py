@@ -10,8 +10,7 @@ closes, the run is killed.
                           and what a filter has put out stands behind it, if that is short
 
 When it has no child any more it takes the next run: half of what a short run costs is the fork of
-a supervisor. One that goes says `l` in place of `e`. To what is let go with its order only the
-first answer is `r`.
+a supervisor. One that goes says `l` in place of `e`.
 
 It imports what is written in C and ctypes: memory and the time of a fork are paid for each run.
 """
@@ -52,7 +51,6 @@ if TYPE_CHECKING:
         source: bytes | None
         target: tuple[bytes, int] | None
         is_reported: bool
-        is_held: bool
         timeout: float | None
         idle: float | None  # seconds without output that end it
         grace: float
@@ -108,9 +106,8 @@ def supervise(
         except (Refusal, OSError, ValueError) as error:
             line.send(b"x", _words(error).encode(errors="replace"))
             return
-        if facts["is_held"] or not is_known:
-            line.send(b"r", _struct.pack("<IQ", os.getpid(), started(os.getpid())))
-            is_known = True
+        is_known = True
+        line.send(b"r", _struct.pack("<IQ", os.getpid(), started(os.getpid())))
         if run.may_begin() and run.begin():
             run.watch()
         if not run.finish(is_last=not left):

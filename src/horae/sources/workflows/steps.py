@@ -112,6 +112,7 @@ class LiveSteps:
                 begun()
                 if self.cancelled.is_set():  # since it was held
                     run.cancel(self.reason)
+                run.go()
                 meanwhile()
                 return await run.ended(), run.output
             finally:
@@ -120,8 +121,8 @@ class LiveSteps:
     async def _hold(self, spec: Spec) -> LiveRun:
         for _ in range(_TRIES - 1):
             with suppress(LauncherLostError):  # the last try raises it
-                return await self._processes.hold(spec, at_once=True)
-        return await self._processes.hold(spec, at_once=True)
+                return await self._processes.hold(spec)
+        return await self._processes.hold(spec)
 
 
 class StepFolders:
