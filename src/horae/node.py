@@ -31,7 +31,7 @@ from horae.core.receipt import Reason, ReasonCode, Status
 from horae.core.scope import OPERATOR
 from horae.errors import Exit, HoraeError
 from horae.files.git.repository import is_repository
-from horae.files.git.trees import ClusterError, FollowedPlan, PlanTree, Trees, Undelivered
+from horae.files.git.trees import ClusterError, FollowedPlan, Trees, Undelivered
 from horae.node_requests import NodeRequests
 from horae.process.processes import LOG_NAME, Processes
 from horae.sources.crew.tick import left_on, read_memory, write_memory
@@ -91,10 +91,10 @@ async def open_member(config: Config) -> AsyncIterator[ClusterNode]:
         lock = Lock.acquire(data, now=SystemClock().now())
         stack.callback(lock.release)
         root, local, branch = Path(config.root).resolve(), config.git_local, config.cluster_branch
-        plan = await PlanTree.of(root, data, local=local or (), branch=branch)
-        trouble = await plan.update()
+        plan = await FollowedPlan.of(root, data, local=local or (), branch=branch)
+        await plan.update()
         if not is_repository(plan.path):
-            raise ClusterError(f"the plan cannot be fetched from {plan.url}: {trouble}")
+            raise ClusterError(f"the plan cannot be fetched from {plan.url}: {plan.trouble}")
         lease = config.cluster_lease
         ledger = await PostgresLedger.open(
             config.store,
@@ -112,8 +112,8 @@ async def open_member(config: Config) -> AsyncIterator[ClusterNode]:
         keep_token(data, await ledger.secret(TOKEN, new_token))
         keep_token(data, await ledger.secret(HOST, new_token), HOST)
         place = composition.run_place(shared, plan.path, data)
-        followed = FollowedPlan(plan, shared.watch_poll or FOLLOW, trouble=trouble or "")
-        yield ClusterNode(shared, config.node_name, clock, ledger, processes, place, followed)
+        plan.every = shared.watch_poll or FOLLOW
+        yield ClusterNode(shared, config.node_name, clock, ledger, processes, place, plan)
 
 
 async def _ask_time(clock: SharedClock, ledger: PostgresLedger) -> None:
@@ -268,7 +268,7 @@ class ClusterNode:
     async def keep(self, stop: asyncio.Event, *, may_lead: bool = True) -> None:
         self._own = own = self.assemble(self.ledger)
         own.control = self.control
-        self.plan.refresh, self.plan.head = own.settings.refresh, await self.plan.tree.head()
+        self.plan.refresh = own.settings.refresh
         self.keys = keys_of(
             self.config,
             self.place.data,
@@ -682,7 +682,7 @@ class ClusterNode:
 
     def _trees(self) -> Trees:
         place, local = self.place, self.config.git_local or ()
-        origin, uncommitted = self.plan.tree.url, self.config.agent_uncommitted
+        origin, uncommitted = self.plan.url, self.config.agent_uncommitted
         return Trees(place.root, place.data, local, origin, uncommitted)
 
 

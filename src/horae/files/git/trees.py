@@ -83,12 +83,15 @@ class Brought:
         made = self.delivery
         if made is None:
             return {}
-        facts: dict[str, object] = {"delivered": made.is_delivered}
-        facts |= {"delivery": made.words} if made.words else {}
-        facts |= {"branch": made.branch} if made.branch else {}
-        facts |= {"diff": made.diff} if made.diff else {}
-        facts |= {"committed": self.committed} if self.committed else {}
-        return facts | ({"undelivered": self.undelivered.data()} if self.undelivered else {})
+        facts = {
+            "delivery": made.words,
+            "branch": made.branch,
+            "diff": made.diff,
+            "committed": self.committed,
+            "undelivered": self.undelivered and self.undelivered.data(),
+        }
+        known = {name: value for name, value in facts.items() if value}
+        return {"delivered": made.is_delivered, **known}
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,19 +305,29 @@ class ClusterError(HoraeError, code="cluster", exit_code=Exit.USAGE):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class PlanTree:
-    """The plan on this machine: a clone of its own, as a branch of the origin has it."""
+@dataclass(slots=True)
+class FollowedPlan:
+    """The plan on this machine: a clone of its own, which follows a branch of the origin.
+
+    It does so at an interval, and when a commit is asked for.
+    """
 
     path: Path
     url: str
     branch: str
     local: tuple[Path, ...] = ()
+    every: timedelta = _SOON
+    trouble: str = ""  # why it is not as its origin has it, if it is not
+    head: str | None = None  # the commit that it holds
+    refresh: Callable[[], Awaitable[Iterable[str]]] | None = None  # gives what it has to say
+    moved: asyncio.Event = field(default_factory=asyncio.Event)
+    _tried: str | None = None  # the commit for which the origin was asked last
+    _updating: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @classmethod
     async def of(
         cls, root: Path, data: Path, *, local: tuple[Path, ...], branch: str | None
-    ) -> PlanTree:
+    ) -> FollowedPlan:
         """Return the clone, in a data directory, of the origin of a plan root."""
         git = Git(root, local=local)
         url = await git.origin() if is_repository(root) else None
@@ -325,14 +338,19 @@ class PlanTree:
             )
         return cls(data / _PLAN, url, branch or await git.branch(), local)
 
-    async def update(self) -> str | None:
-        """Bring the clone up to date; return why that failed, if it did."""
+    async def update(self) -> None:
+        """Bring the clone up to date, and note why that failed, if it did."""
+        self.trouble = await self._updated()
+        if is_repository(self.path):
+            self.head = await Git(self.path, local=self.local).head()
+
+    async def _updated(self) -> str:
         git = Git(self.path, local=self.local, origin=self.url)
         try:
             if not is_repository(self.path):
                 async with _whole(self.path) as new:
                     await Git.clone_of(self.url, new, branch=self.branch, local=self.local)
-                return None
+                return ""
             if await git.unshared():
                 await git.push()  # if somebody was first, that is merged below
             pulled = await git.pull()
@@ -344,60 +362,41 @@ class PlanTree:
                     return f"{self.path}: local commits are not pushed: {pushed.words}"
         except GitError as error:
             return str(error)
-        return None
+        return ""
 
-    def mark(self) -> object:
+    def _mark(self) -> object:
         try:
             found = (self.path / ".git" / "refs" / "heads" / self.branch).stat()
         except OSError:
             return None
         return found.st_mtime_ns, found.st_ino
 
-    async def head(self) -> str | None:
-        return await Git(self.path, local=self.local).head()
-
-
-@dataclass(slots=True)
-class FollowedPlan:
-    """A clone that follows its origin, at an interval and when a commit is asked for."""
-
-    tree: PlanTree
-    every: timedelta
-    trouble: str = ""  # why it is not as its origin has it, if it is not
-    head: str | None = None  # the commit that it holds
-    refresh: Callable[[], Awaitable[Iterable[str]]] | None = None  # gives what it has to say
-    moved: asyncio.Event = field(default_factory=asyncio.Event)
-    _tried: str | None = None  # the commit for which the origin was asked last
-    _updating: asyncio.Lock = field(default_factory=asyncio.Lock)
-
     async def follow(self) -> None:
-        mark = self.tree.mark()
+        mark = self._mark()
         while True:
             wait = min(self.every, _SOON) if self.trouble else self.every
             with suppress(TimeoutError):  # the wait is over
                 async with asyncio.timeout(wait.total_seconds()):
-                    while self.tree.mark() == mark:  # until the plan here is at another commit
+                    while self._mark() == mark:  # until the plan here is at another commit
                         await asyncio.sleep(_OWN)
             async with self._updating:
-                mark = self.tree.mark()  # before: what is committed meanwhile goes there next
-                await self._update()
+                mark = self._mark()  # before: what is committed meanwhile goes there next
+                await self._tell_update()
 
     async def catch_up(self, commit: str) -> None:
         if commit == self.head:
             return
         async with self._updating:
             if commit not in (self.head, self._tried):
-                await self._update()
+                await self._tell_update()
                 self._tried = commit
 
-    async def _update(self) -> None:
-        trouble = await self.tree.update() or ""
-        if trouble and trouble != self.trouble:
-            log.warning("the plan: %s", trouble)
-        head = await self.tree.head()
-        has_moved = (head, trouble) != (self.head, self.trouble)
-        self.head, self.trouble = head, trouble
-        if has_moved:
+    async def _tell_update(self) -> None:
+        before = self.head, self.trouble
+        await self.update()
+        if self.trouble and self.trouble != before[1]:
+            log.warning("the plan: %s", self.trouble)
+        if (self.head, self.trouble) != before:
             for words in () if self.refresh is None else await self.refresh():
                 log.warning("%s", words)
             self.moved.set()
