@@ -217,10 +217,6 @@ class LauncherProcess:
 
     def _hang_up(self) -> None:
         """Begin to end: supervisors have noticed the engine's death themselves."""
-        for descriptor in (self._control.fileno(), self._engine):
-            try:
-                self._poll.unregister(descriptor if descriptor is not None else -1)
-            except (KeyError, ValueError):
-                continue
+        self._poll = poll_of(self._deaths.reading)
         if self._dies_at is None:
             self._dies_at = now() + LEEWAY

@@ -17,7 +17,6 @@ import marshal
 import os
 import signal
 import socket
-import stat
 import struct
 import subprocess
 import sys
@@ -62,7 +61,6 @@ REPORT_NAME: Final = REPORT.decode()
 _LOCK_NAME: Final = "runs.lock"
 _MARKS: Final = ("HORAE_DATA", "HORAE_RUN")  # in the environment of each process of a run
 _LOADER: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # where some builds find themselves
-_ENCODING: Final = (sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
 _KNOWN: Final = (
     "why", "signal", "seconds", "cpu_seconds", "max_rss", "output", "left_out", "unlimited",
     "size", "sum", "fault",
@@ -158,7 +156,6 @@ class Processes:
                 return
             if self._given is not None:
                 given, self._given = self._given, None
-                self._launcher = Launcher(given.lock, self._directory, self.certain_tree_kill)
                 await self._adopt(given)
                 return
             lock = self._lock = await _lock(self._directory / _LOCK_NAME, patience=patience)
@@ -236,12 +233,11 @@ class Processes:
         cgroup: CgroupOrder | None = None
         if self._cgroup is not None:
             cgroup = self._cgroup.order(spec.cgroup.over(self.limits))
-        argv = [each.encode(*_ENCODING) for each in spec.argv]
-        variables = [each.encode(*_ENCODING) for pair in spec.environment.items() for each in pair]
-        environment = dict(zip(variables[::2], variables[1::2], strict=True))
+        argv = [*map(os.fsencode, spec.argv)]
+        environment = {os.fsencode(name): os.fsencode(v) for name, v in spec.environment.items()}
         if not argv or not argv[0]:
             raise RunError("no command is given")
-        if b"\0" in b"".join(argv) or b"\0" in b"".join(variables):
+        if b"\0" in b"".join([*argv, *environment, *environment.values()]):
             raise RunError(f"{spec.argv[0]}: an argument or variable contains a NUL byte")
         if b"" in environment or b"=" in b"".join(environment):
             raise RunError(f"{spec.argv[0]}: a variable has an empty name or a name with =")
@@ -280,6 +276,7 @@ class Processes:
 
     async def _adopt(self, given: HandedProcesses) -> None:
         self._lock = given.lock
+        self._launcher = Launcher(given.lock, self._directory, self.certain_tree_kill)
         launcher.GIVEN = given.descriptors  # ours may be more by now
         for pid, control in given.launchers.items():
             self._older.append(Launcher(given.lock, self._directory, self.certain_tree_kill))
@@ -464,8 +461,12 @@ class Launcher:
         package = str(Path(launcher.__file__).resolve().parents[2])
         numbers = (launcher.GIVEN, theirs.fileno(), self._lock, os.getpid(), int(self._certain))
         said = (package, str(self._directory), *map(str, numbers))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_NOFOLLOW
         try:
-            errors = _log_of(self._directory)
+            try:
+                errors = os.open(self._directory / "launcher.log", flags | os.O_CLOEXEC, 0o600)
+            except OSError:  # its log is for people who look for a bug; runs go on without it
+                errors = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
             try:
                 self._process = subprocess.Popen(  # noqa: S603 (our own program)
                     [sys.executable, "-I", "-S", "-c", launcher.PROGRAM, *said],
@@ -564,19 +565,6 @@ class AdoptedChild:
                 pid, status = self.pid, 0
             self.returncode = status if pid else None
         return self.returncode
-
-
-def _log_of(directory: Path) -> int:
-    """Return a descriptor of the launcher's log; of nothing if no plain file is there."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        descriptor = os.open(directory / "launcher.log", flags, 0o600)
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return descriptor
-        os.close(descriptor)
-    except OSError:  # its log is for people who look for a bug; runs go on without it
-        pass
-    return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
 @dataclass(eq=False, slots=True)

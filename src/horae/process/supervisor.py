@@ -95,18 +95,15 @@ def supervise(
     """
     line, deaths = EngineSocket(channel, engine), Deaths()
     left = most if certain else 1
-    is_known = False
     while (facts := line.order()) is not None:
         left -= 1
         run = Supervisor(line, facts, deaths, certain=certain)
         try:
             run.prepare()
-            if not is_known:  # they are the same for all that it will run
-                _limit(facts["address_space"])
+            _limit(facts["address_space"])  # the same for all that it will run
         except (Refusal, OSError, ValueError) as error:
             line.send(b"x", _words(error).encode(errors="replace"))
             return
-        is_known = True
         line.send(b"r", _struct.pack("<IQ", os.getpid(), started(os.getpid())))
         if run.may_begin() and run.begin():
             run.watch()
@@ -213,7 +210,6 @@ class Supervisor:
     ) -> None:
         self._line = line
         self._facts = facts
-        self._engine = line.engine
         self._deaths = deaths
         self._certain = certain
         self._is_released = False
@@ -338,9 +334,8 @@ class Supervisor:
                 return
             self._poll.unregister(descriptor)
             self._end_at_once("engine")
-        elif descriptor == self._engine:
+        elif descriptor == self._line.engine:
             self._poll.unregister(descriptor)
-            self._engine = None
             self._end_at_once("engine")
         elif descriptor == self._deaths.reading:
             self._bury()
