@@ -27,12 +27,12 @@ from horae.files.git.calls import (
     call,
     masked,
 )
+from horae.files.git.layout import repository_of
 from horae.files.git.repository import (
     FileState,
     Git,
     UpdateRefusal,
     is_repository,
-    repository_of,
 )
 from horae.files.git.trust import ImportLimits
 

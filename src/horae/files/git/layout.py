@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import NamedTuple
 
 from horae.files.read import StrPath, head_of
@@ -35,12 +36,13 @@ def _first_line(path: str) -> str | None:
     return head.decode("utf-8", "surrogateescape").partition("\n")[0].rstrip("\r")
 
 
+def repository_of(path: StrPath) -> Path | None:
+    """Return the top of the tree that a path stands in; None if not under git."""
+    here = Path(path).absolute()
+    return next((each for each in (here, *here.parents) if layout(each) is not None), None)
+
+
 def top_of(path: StrPath) -> str | None:
-    """Return the top of the tree that a directory stands in; None if not under git."""
-    here = os.path.realpath(path)
-    while layout(here) is None:
-        above = os.path.dirname(here)
-        if above == here:
-            return None
-        here = above
-    return here
+    """Return the top of the tree that a directory stands in, whatever links lead there."""
+    found = repository_of(os.path.realpath(path))
+    return None if found is None else str(found)

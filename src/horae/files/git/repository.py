@@ -34,7 +34,7 @@ from horae.files.git.calls import (
     LocalOriginError,
     masked,
 )
-from horae.files.git.layout import layout
+from horae.files.git.layout import layout, repository_of
 from horae.files.git.trust import ImportLimits, PullGuard, objection, without_settings
 from horae.files.read import StrPath, printable
 from horae.org.plan import is_id
@@ -81,11 +81,6 @@ _TREE_CHANGE: Final = re.compile(rb":\d{6} (\d{6}) [0-9a-f]+ ([0-9a-f]+) ([A-Z])
 
 def is_repository(path: StrPath) -> bool:
     return layout(path) is not None
-
-
-def repository_of(path: StrPath) -> Path | None:
-    here = Path(path).absolute()
-    return next((each for each in (here, *here.parents) if is_repository(each)), None)
 
 
 def without_password(url: str) -> str:

@@ -19,7 +19,7 @@ from horae.errors import Exit, HoraeError
 from horae.files.edit import remove_stale, remove_tree
 from horae.files.git import repository
 from horae.files.git.calls import Author, GitError
-from horae.files.git.layout import layout
+from horae.files.git.layout import layout, repository_of
 from horae.files.git.repository import DeliveryResult, Git, is_repository
 from horae.files.git.trust import origin_in
 from horae.files.read import printable
@@ -412,13 +412,13 @@ class Commits:
     @property
     def log(self) -> Path | None:
         """The file that git writes to whenever another commit is checked out."""
-        top = repository.repository_of(self.root)
+        top = repository_of(self.root)
         here = None if top is None else layout(top)
         return None if here is None else Path(here.directory) / "logs" / "HEAD"
 
     async def of(self, files: Collection[str]) -> Revision | None:
         """Return the last commit, and which of some files stand in it as they are."""
-        top = repository.repository_of(self.root)
+        top = repository_of(self.root)
         if top is None:
             return None
         paths = {file: self.root / file for file in files}
