@@ -783,8 +783,9 @@ async def test_a_backfill_files_every_moment_of_its_window_oldest_first() -> Non
             "backfill:id1:2026-03-29T09:00:00Z",
             "backfill:id1:2026-03-30T09:00:00Z",
         ]
-        assert [line.status for line in done.lines] == [Status.WAITING, Status.WAITING]
-        assert {line.start_at for line in done.lines} == {NOW}
+        lines = [await here.service.receipt(each) for each in done.receipts]
+        assert [line.status for line in lines] == [Status.WAITING, Status.WAITING]
+        assert {line.start_at for line in lines} == {NOW}
         assert (progress, here.pokes) == ([(2, 2)], 1)
 
 
@@ -794,7 +795,7 @@ async def test_the_same_backfill_again_gives_the_same_receipts() -> None:
         start = NOW - 3 * DAY
         once = await here.service.backfill("Digest", start=start, end=NOW, name="spring")
         again = await here.service.backfill("Digest", start=start, end=NOW, name="spring")
-        assert once.answer == again.answer
+        assert once == again
         assert len(await here.keys("Digest")) == 3
 
 
@@ -802,7 +803,7 @@ async def test_the_same_backfill_again_gives_the_same_receipts() -> None:
 async def test_a_dry_run_files_nothing() -> None:
     async with office(cron("Digest")) as here:
         plan = await here.service.backfill("Digest", start=NOW - 3 * DAY, dry_run=True)
-        assert plan.answer.moments == (NINE - 3 * DAY, NINE - 2 * DAY, NINE - DAY)
+        assert plan.moments == (NINE - 3 * DAY, NINE - 2 * DAY, NINE - DAY)
         assert (await here.keys("Digest"), here.pokes) == ([], 0)
 
 
@@ -830,9 +831,8 @@ async def test_a_backfill_of_as_many_as_may_be_is_filed() -> None:
     most = MOST if scaled(100) == 100 else 1500
     async with office(cron("Poll", "* * * * *")) as here:
         done = await here.service.backfill("Poll", start=NOW - most * MINUTE)
-        assert len(done.lines) == most
-        numbers = [line.receipt for line in done.lines]
-        assert numbers == sorted(set(numbers))
+        assert len(done.receipts) == most
+        assert [*done.receipts] == sorted(set(done.receipts))
 
 
 @story
@@ -848,18 +848,16 @@ async def test_a_backfill_lies_in_the_past() -> None:
 async def test_what_counts_from_its_own_ends_has_no_moments_to_make_good() -> None:
     async with office("* Rest :workflow:\nSCHEDULED: <2026-04-02 Thu .+2d>\n") as here:
         done = await here.service.backfill("Rest", start=NOW - 9 * DAY)
-        assert (done.answer.moments, done.follows_ends) == ((), True)
+        assert done.moments == ()
 
 
 @story
-async def test_what_has_no_schedule_is_told_so_and_not_that_it_follows_its_ends() -> None:
+async def test_what_has_no_schedule_has_no_moments_to_make_good() -> None:
     alert = "* Tell\n:PROPERTIES:\n:COMMAND: true\n:AFTER: failed\n:END:\n"
     once = "* Once :workflow:\nSCHEDULED: <2020-04-02 Thu>\n"
     async with office(f"* Deploy :workflow:\n{alert}{once}") as here:
-        for name, has_schedule in (("Deploy", False), ("Tell", False), ("Once", True)):
-            done = await here.service.backfill(name, start=NOW - 9 * DAY)
-            assert (done.answer.moments, done.follows_ends) == ((), False)
-            assert done.has_schedule is has_schedule
+        for name in ("Deploy", "Tell", "Once"):
+            assert (await here.service.backfill(name, start=NOW - 9 * DAY)).moments == ()
 
 
 @given(
@@ -880,7 +878,7 @@ def test_a_backfill_is_exactly_the_projection_of_its_window(
             entry = (await here.service.named("Digest")).item
             assert isinstance(entry, Entry)
             within = [each.at for each in project(entry, first - DAY, last + DAY)]
-            assert list(plan.answer.moments) == [each for each in within if first <= each < last]
+            assert list(plan.moments) == [each for each in within if first <= each < last]
 
     asyncio.run(asked())
 

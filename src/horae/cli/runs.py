@@ -195,7 +195,7 @@ def _has_time(place: Place, filed: Filed) -> bool:
     word = str(filed.entry)
     span: dict[str, Any] = {"start": at, "end": at + _TINY}
     plan = read(place, lambda service: service.backfill(word, **span, dry_run=True))
-    return plan.answer.count == 1
+    return plan.count == 1
 
 
 def _retry_planned(place: Place, filed: Filed, screen: RunScreen) -> int:
@@ -204,8 +204,7 @@ def _retry_planned(place: Place, filed: Filed, screen: RunScreen) -> int:
 
     async def asked(service: connection.AnyService) -> views.ReceiptLine:
         done = await service.backfill(word, start=at, end=at + _TINY, name=name)
-        answer = done if isinstance(done, views.Backfill) else done.answer
-        return await service.receipt(answer.receipts[0])
+        return await service.receipt(done.receipts[0])
 
     return screen.run(place, asked, flag="--no-wait" if screen.waits is False else "")
 

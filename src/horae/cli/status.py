@@ -27,7 +27,7 @@ from horae.core.budget import cost_text
 from horae.core.entry import Entry, PlanTask, Unarmed
 from horae.core.entry_list import EntryFilter, EntrySort, EntryState, EntrySummary, filtered
 from horae.core.explain import length_text
-from horae.core.receipt import FINAL, GOING, RECEIPT_STATUSES, Status
+from horae.core.receipt import GOING, RECEIPT_STATUSES, Status
 from horae.core.service import Service
 from horae.core.text import (
     QUOTED,
@@ -704,73 +704,43 @@ def backfill(
     named = name or connection.new_id()
     filed = 0
 
-    async def here(service: Service, *, is_dry: bool = dry_run) -> views.BackfillResult:
-        where = zone((await service.entry(entry)).zone)
-        with printing.progress_bar("filing") as show:
+    def progress(done: int, total: int) -> None:
+        nonlocal filed
+        filed = done
+        if show is not None and output.is_text and done < total:
+            show(done / total)
 
-            def progress(done: int, total: int) -> None:
-                nonlocal filed
-                filed = done
-                if show is not None and output.is_text and done < total:
-                    show(done / total)
-
-            span = [None if each is None else parse_moment(each, where) for each in (start, end)]
-            own: dict[str, Any] = {"start": span[0], "end": span[1], "name": named}
-            return await service.backfill(entry, **own, dry_run=is_dry, progress=progress)
-
-    def by_engine(client: Client) -> views.BackfillResult:
-        if place.server is not None:
-            where = zone(client.entry(entry).zone)
-            until = None if end is None else parse_moment(end, where)
-            span: dict[str, Any] = {"start": parse_moment(start, where), "end": until}
-            answer = client.backfill(entry, **span, name=named, dry_run=dry_run)
-            return views.BackfillResult(answer)
-        plan = read(place, partial(here, is_dry=True))
-        known = plan.answer
-        done = client.backfill(known.entry, start=known.start, end=known.end, name=known.id)
-
-        async def filed_now(service: Service) -> list[views.ReceiptDetail]:
-            return [await service.receipt(each) for each in done.receipts]
-
-        return plan.filed(read(place, filed_now))
+    async def asked(service: connection.AnyService) -> tuple[views.EntryLine, views.Backfill]:
+        word = place.word(entry)
+        line = await service.entry(word)
+        where = zone(line.zone)
+        until = None if end is None else parse_moment(end, where)
+        own: dict[str, Any] = {"start": parse_moment(start, where), "end": until, "name": named}
+        own |= {"progress": progress} if isinstance(service, Service) else {}
+        return line, await service.backfill(word, **own, dry_run=dry_run)
 
     try:
-        if dry_run and place.server is None:
-            done = read(place, here)
-        else:
-            connection.refuse_loss(place)
-            done = connection.write_with(
-                place, by_engine, lambda ledger: here(connection.service_of(ledger, place))
-            )
+        with printing.progress_bar("filing") as show:
+            line, done = read_any(place, asked) if dry_run else write(place, asked)
     except (KeyboardInterrupt, ports.LedgerError):
         if filed:
             again = f"repeat the command with --id {named} to continue"
             echo(f"horae: {filed:,} receipts are created; {again}", err=True)
         raise
-    print_answer(output, done.answer, _backfill_text(done))
-    is_queued = bool(done.answer.moments) and not dry_run
+    print_answer(output, done, _backfill_text(line, done))
+    is_queued = bool(done.moments) and not dry_run
     if is_queued and output.is_text and not connection.engine_of(place).is_running:
         echo("horae: no engine is running; `horae up` starts the runs", err=True)
 
 
-def _backfill_text(done: views.BackfillResult) -> str:
-    answer, times = done.answer, ""
-    first, last = (moment_text(each, answer.zone) for each in (answer.start, answer.end))
-    name, count = f"{answer.title} (entry {answer.entry})", answer.count
-    if not done.has_schedule:
-        return f"{name} has no schedule, so there is nothing to backfill"
-    if not answer.moments:
-        why = "; its times depend on when its runs end" if done.follows_ends else ""
-        return f"{name} has no scheduled time from {first} to {last}{why}"
-    runs = f"{count:,} run{'s' * (count != 1)}"
-    ended = sum(each.status in FINAL for each in done.lines)  # of an earlier backfill
-    if answer.dry_run:
-        times = "".join(f"{moment_text(each, answer.zone)}\n" for each in answer.moments)
+def _backfill_text(line: views.EntryLine, done: views.Backfill) -> str:
+    first, last = (moment_text(each, done.zone) for each in (done.start, done.end))
+    name, times = f"{done.title} (entry {done.entry})", ""
+    if not done.moments:
+        return f"{name} has no scheduled time from {first} to {last}; its rule: {line.rule}"
+    runs = f"{done.count:,} run{'s' * (done.count != 1)}"
+    said = f"backfill {done.id} has {runs}; each that has not run yet is queued"
+    if done.dry_run:
+        times = "".join(f"{moment_text(each, done.zone)}\n" for each in done.moments)
         said = f"{runs} would be created"
-    elif ended == len(done.lines) > 0:
-        said = f"{runs} of backfill {answer.id} already ended; no run is queued"
-    elif ended:
-        said = f"{runs} of backfill {answer.id}: {ended:,} already ended, the others are queued"
-    else:
-        said = f"{runs} {'is' if count == 1 else 'are'} queued (backfill {answer.id})"
     return f"{times}{name} from {first} to {last}: {said}"

@@ -50,7 +50,6 @@ from horae.core.project import (
     TINY,
     Moment,
     counted,
-    counts_from_end,
     decided,
     next_moment,
     project,
@@ -969,46 +968,41 @@ class Service:
 
     async def backfill(
         self,
-        word: str,
+        entry: views.EntryName,
         *,
         start: datetime,
         end: datetime | None = None,
         name: str | None = None,
         dry_run: bool = False,
         progress: Callable[[int, int], None] = lambda *_: None,
-    ) -> views.BackfillResult:
+    ) -> views.Backfill:
         """File a receipt for every moment of a past window without *end*, oldest first.
 
         The same *name* again gives the same receipts, so what was interrupted can be repeated.
         """
         now = self.clock.now()
-        found = await self.named(word)
-        entry = unpaused(armed(found))  # that it is paused is said when it is filed
+        found = await self.named(entry)
+        item = unpaused(armed(found))  # that it is paused is said when it is filed
         end = now if end is None else end
         check_calendar(start, end)
-        first, last = moment_text(start, entry.zone), moment_text(end, entry.zone)
+        first, last = moment_text(start, item.zone), moment_text(end, item.zone)
         if end > now:
             raise views.RequestError(f"{last} is in the future; a backfill covers only past times")
         if start >= end:
             reason = f"the period is empty: its start ({first}) is not before its end ({last})"
             raise views.RequestError(reason)
-        moments = _moments(entry, start, end)
+        moments = _moments(item, start, end)
         name = self.ids() if name is None else checked(name, "the name of a backfill")
-        answer = views.Backfill(
+        plan = views.Backfill(
             id=name,
             entry=found.number,
             title=found.mark.title,
-            zone=entry.zone,
-            start=views.zoned(start, entry.zone),
-            end=views.zoned(end, entry.zone),
+            zone=item.zone,
+            start=views.zoned(start, item.zone),
+            end=views.zoned(end, item.zone),
             dry_run=dry_run,
             count=len(moments),
-            moments=tuple(views.zoned(each.at, entry.zone) for each in moments),
-        )
-        plan = views.BackfillResult(
-            answer,
-            follows_ends=counts_from_end(entry.rule),
-            has_schedule=not isinstance(entry.rule, rules.OnDemandRule | rules.AfterRule),
+            moments=tuple(views.zoned(each.at, item.zone) for each in moments),
         )
         if dry_run:
             return plan
@@ -1023,7 +1017,7 @@ class Service:
                 receipts.append(Receipt(key, Status.WAITING, why, each.at, now))
             lines += await self._file(found, receipts, now)
             progress(len(lines), len(moments))
-        return plan.filed(lines)
+        return structs.replace(plan, receipts=tuple(each.receipt for each in lines))
 
 
 def near_names(word: str, named: Iterable[tuple[str, str]]) -> list[str]:

@@ -7,7 +7,7 @@ of their entry. A field that may be missing is UNSET, and every other one is alw
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import islice
@@ -671,21 +671,6 @@ class AgentState:
     last_run_at: datetime | None = None
     position: AgentPosition | None = None
     troubles: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class BackfillResult:
-    """A backfill with its receipts, and why it has none."""
-
-    answer: Backfill
-    lines: tuple[ReceiptLine, ...] = ()
-    follows_ends: bool = False  # so that its past has no moments of its own
-    has_schedule: bool = True  # False: it runs on request, or after other entries
-
-    def filed(self, lines: Sequence[ReceiptLine]) -> BackfillResult:
-        receipts = tuple(each.receipt for each in lines)
-        answer = structs.replace(self.answer, receipts=receipts, dry_run=False)
-        return replace(self, answer=answer, lines=tuple(lines))
 
 
 class EntryNotFoundError(HoraeError, code="entry_not_found", exit_code=Exit.NOT_FOUND):

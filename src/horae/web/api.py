@@ -375,10 +375,9 @@ class BackfillRequest(Fields, frozen=True):
 @routes.post(f"{_ENTRY}/backfill", _RUN, is_long=True)
 async def backfill(front: Front, entry: str, body: BackfillRequest) -> views.Backfill:
     """Run an entry once for each scheduled time in a past window."""
-    done = await front.service.backfill(
+    return await front.service.backfill(
         entry, start=body.start, end=body.end, name=body.id or None, dry_run=body.dry_run
     )
-    return done.answer
 
 
 @routes.get(_ENTRY, _READ, tag=_entry_tag)
