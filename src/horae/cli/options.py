@@ -131,6 +131,11 @@ def root_argument(command: _Command) -> _Command:
     return _same_root(named(called))
 
 
+def place_argument(command: _Command) -> _Command:
+    """Give a command [DIR], --root and --data, as the argument `place`."""
+    return root_argument(data_option(as_place(command)))
+
+
 def paths_argument(command: _Command) -> _Command:
     """Give a command paths and --root, which is the same as one directory, as `paths`."""
 

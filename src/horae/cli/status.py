@@ -57,11 +57,9 @@ _several = partial(options.choice_option, multiple=True)
 
 
 @click.command()
-@options.root_argument
 @options.number_option("-n", "limit", default=20, most=10_000)
 @options.at_option
-@options.data_option
-@options.as_place
+@options.place_argument
 @printing.form_options
 def status(*, limit: int, at: str | None, place: Place, output: Output) -> None:
     """Show what is running, waiting, next and failing."""
@@ -309,7 +307,6 @@ def _rest(pause: views.PauseLine | None, zone_name: str) -> str:
 
 
 @click.command("list")
-@options.root_argument
 @_several("--state", "Only entries in this state; repeat for several.", EntryState, name="states")
 @_several(
     "--source", "Only entries from this source; repeat for several.", _SOURCES, name="sources"
@@ -324,8 +321,7 @@ def _rest(pause: views.PauseLine | None, zone_name: str) -> str:
 )
 @click.option("--all", "with_gone", is_flag=True, help="Also entries no longer in the plan files.")
 @options.at_option
-@options.data_option
-@options.as_place
+@options.place_argument
 @printing.form_options
 def list_(
     *,

@@ -174,9 +174,7 @@ def show(*, place: Place) -> None:
 @click.command("open")
 @click.option("--print", "only_print", is_flag=True, help="Print the link, and open no browser.")
 @click.option("--calendar", is_flag=True, help="Print the address for calendar programs instead.")
-@options.root_argument
-@options.data_option
-@options.as_place
+@options.place_argument
 def open_(*, only_print: bool, calendar: bool, place: Place) -> None:
     """Open the page of the running engine.
 

@@ -879,14 +879,12 @@ class CannotStopError(HoraeError, code="cannot_stop", exit_code=Exit.UNAUTHORISE
 
 
 @click.command()
-@options.root_argument
 @option(
     "--timeout LENGTH", "How long to wait, such as 2m; default: the setting run.drain plus 30s."
 )
 @flag("--wait", "Let all runs end, however long they take; run.drain does not count.")
 @click.option("--no-wait", is_flag=True, help="Return at once; the engine stops by itself.")
-@options.data_option
-@options.as_place
+@options.place_argument
 @form_options
 def stop(*, timeout: str | None, wait: bool, no_wait: bool, place: Place, output: Output) -> None:
     """Stop the engine; its runs get time to end.
@@ -921,10 +919,8 @@ class NotRestartedError(HoraeError, code="not_restarted", exit_code=Exit.TIMED_O
 
 
 @click.command()
-@options.root_argument
 @flag("--wait", "Wait for runs that cannot continue, however long they take.")
-@options.data_option
-@options.as_place
+@options.place_argument
 @form_options
 def restart(*, wait: bool, place: Place, output: Output) -> None:
     """Restart the engine, also with a newer version; runs continue.
