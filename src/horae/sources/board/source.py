@@ -284,9 +284,8 @@ def _open(task: Task, content: Content, file: str) -> Iterator[Scanned]:
     except ScheduleError as error:
         yield Scanned(mark, Unarmed(address, origin, title, str(error)), content.text, "", titles)
         return
-    agents, digest = (assignee,) if assignee else (), digest_of(content.text)
-    rule = core.OnDemandRule()
-    entry = Entry(address, origin, title, rule, Work.DISPATCH, agents, policy, digest=digest)
+    how = (core.OnDemandRule(), Work.DISPATCH, (assignee,) if assignee else (), policy)
+    entry = Entry(address, origin, title, *how, digest=digest_of(content.text))
     yield Scanned(mark, entry, content.text, "", titles)
 
 
@@ -296,21 +295,19 @@ def _recurring(task: Task, content: Content, file: str, now: datetime) -> Iterat
         return
     mark = Mark(f"task:{task.id}", task.title, cron, digest_of(task.body))
     origin = Origin(file, places["cron_schedule"].line)
-    zone = task.timezone or "UTC"
+    about, zone = (mark.address, origin, task.title), task.timezone or "UTC"
     try:
         rule = core.cron_rule(cron, zone_name=zone)
         policy = structs.replace(task_policy(task), retry=_RETRY)
     except ScheduleError as error:
-        broken = str(error)
-        yield Scanned(mark, Unarmed(mark.address, origin, task.title, broken), text, broken)
+        yield Scanned(mark, Unarmed(*about, str(error)), text, broken=str(error))
         return
     never = next((each.expression for each in rule.crons if each.never), None)
     if never or task.is_archived:
         reason = f"cron {never!r} matches no date" if never else "the task is archived"
-        yield Scanned(mark, Unarmed(mark.address, origin, task.title, reason), text)
+        yield Scanned(mark, Unarmed(*about, reason), text)
         return
-    what = (mark.address, origin, task.title, rule, Work.RECYCLE)
-    entry = Entry(*what, policy=policy, zone=zone, digest=digest_of(text))
+    entry = Entry(*about, rule, Work.RECYCLE, policy=policy, zone=zone, digest=digest_of(text))
     yield Scanned(mark, entry, text)
     if task.status != "done":
         return

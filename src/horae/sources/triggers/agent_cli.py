@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from horae.cli.trigger_access import AnyTriggers, TriggerAccess
     from horae.sources.triggers.source import Folder
     from horae.sources.triggers.views import (
-        Approval,
         Dispatch,
         FileChange,
         SentMessage,
@@ -166,10 +165,6 @@ def _of_one_agent(command: Callable[..., Any]) -> Callable[..., Any]:
 # Answers as lines of text
 
 
-def _lines(facts: Mapping[str, object]) -> list[str]:
-    return [f"{label}: {value}" for label, value in facts.items()]
-
-
 def _dispatch_lines(dispatch: Dispatch | SentMessage, status: str = "") -> list[str]:
     status = status or dispatch.status
     facts: dict[str, object] = {
@@ -178,29 +173,28 @@ def _dispatch_lines(dispatch: Dispatch | SentMessage, status: str = "") -> list[
         "Source ID": dispatch.source_id,
         "Status": status,
         "Dispatched": dispatch.dispatched_at,
+        "Completed": dispatch.completed_at,
+        "Reason": dispatch.reason if status in {"skipped", "failed", "pending"} else "",
+        "Fire Times": dispatch.count if dispatch.count > 1 else "",
     }
-    facts |= {"Completed": dispatch.completed_at} if dispatch.completed_at else {}
-    facts |= {"Reason": dispatch.reason} if status in {"skipped", "failed", "pending"} else {}
-    facts |= {"Fire Times": dispatch.count} if dispatch.count > 1 else {}
-    return [f"{label + ':':<14}{value}" for label, value in facts.items()]
+    return [f"{label + ':':<14}{value}" for label, value in facts.items() if value]
 
 
 def _workflow_lines(workflow: TriggerLine) -> list[str]:
     config, template = workflow.trigger_config, workflow.prompt_template
     shown = template if len(template) <= LONGEST else f"{template[: LONGEST - 3]}..."
-    return _lines(
-        {
-            "ID": workflow.id,
-            "Name": workflow.name,
-            "Agent ID": workflow.agent_id,
-            "Status": "enabled" if workflow.enabled else "disabled",
-            "Poll Interval": f"{workflow.poll_interval_secs}s",
-            "Trigger Type": config["type"],
-            **kind_of(config).lines(),
-            "Prompt Template": shown.replace("\n", "\\n"),
-            "Created": _utc(workflow.created_at),
-        }
-    )
+    facts = {
+        "ID": workflow.id,
+        "Name": workflow.name,
+        "Agent ID": workflow.agent_id,
+        "Status": "enabled" if workflow.enabled else "disabled",
+        "Poll Interval": f"{workflow.poll_interval_secs}s",
+        "Trigger Type": config["type"],
+        **kind_of(config).lines(),
+        "Prompt Template": shown.replace("\n", "\\n"),
+        "Created": workflow.created_at.replace("T", " ").replace("Z", " UTC"),
+    }
+    return [f"{label}: {value}" for label, value in facts.items()]
 
 
 def _fact_lines(answer: Any) -> list[str]:
@@ -224,10 +218,6 @@ def _dir_lines(agent: TriggerAgent) -> Sequence[str]:
     return found
 
 
-def _utc(timestamp: str) -> str:
-    return timestamp.replace("T", " ").replace("Z", " UTC")
-
-
 # Commands that are one call of the service
 
 
@@ -239,16 +229,15 @@ def _add(
     *params: Callable[[Any], Any],
     is_read: bool = False,
     what: str = "",
-    data: Callable[[Any], object] = lambda said: said,
 ) -> None:
-    """Add a command; *work* gets the service and the arguments, *lines* and *data* the answer."""
+    """Add a command; *work* gets the service and the arguments, *lines* the answer."""
 
     def command(call: AgentCall, **given: Any) -> None:
         def called(triggers: AnyTriggers) -> Awaitable[Any]:
             return work(triggers, **given)
 
         said = call.access.read(called) if is_read else call.write(called, what)
-        call.print(data(said), lines(said))
+        call.print(said, lines(said))
 
     for param in reversed(params):
         command = param(command)
@@ -258,21 +247,13 @@ def _add(
 def _add_list(
     name: str,
     text: str,
-    page: Callable[..., Any],
+    work: Callable[..., Awaitable[list[Any]]],
     title: str,
     lines: Callable[[Any], list[str]],
     *params: Callable[[Any], Any],
     total: str,
 ) -> None:
-    """Add a command that lists all items of a page, block after block; as JSON it is an array."""
-
-    async def every(triggers: AnyTriggers, **given: Any) -> list[Any]:
-        found: list[Any] = []
-        while True:
-            part = await page(triggers, **given, limit=200, offset=len(found))
-            found += part.items
-            if not part.items or len(found) >= part.total:
-                return found
+    """Add a command that lists items, block after block; as JSON they are an array."""
 
     def shown(found: Sequence[Any]) -> list[str]:
         if not found:
@@ -280,7 +261,17 @@ def _add_list(
         blocks = [line for each in found for line in (*lines(each), "-" * _RULE)]
         return [f"{title}:", "=" * _RULE, *blocks, f"Total: {len(found)} {total}"]
 
-    _add(name, text, every, shown, *params, is_read=True)
+    _add(name, text, work, shown, *params, is_read=True)
+
+
+async def _every(page: Callable[..., Awaitable[Page[Any]]], *args: Any, **given: Any) -> list[Any]:
+    """Return what is on all pages."""
+    found: list[Any] = []
+    while True:
+        part = await page(*args, **given, limit=200, offset=len(found))
+        found += part.items
+        if not part.items or len(found) >= part.total:
+            return found
 
 
 async def _change_dirs(triggers: AnyTriggers, word: str, path: str, *more: str) -> TriggerAgent:
@@ -289,13 +280,13 @@ async def _change_dirs(triggers: AnyTriggers, word: str, path: str, *more: str) 
     return await triggers.update_agent(word, {"additional_dirs": dirs})
 
 
-async def _approvals(triggers: AnyTriggers, **_: int) -> Page[Approval]:
-    found = await triggers.approvals()
-    return Page(items=tuple(found), total=len(found), limit=len(found), offset=0)
+async def _policy_of(triggers: AnyTriggers, word: str) -> object:
+    return (await triggers.agent(word)).config["tool_policy"]
 
 
-def _policy_of(agent: TriggerAgent) -> object:
-    return agent.config["tool_policy"]
+async def _set_policy(triggers: AnyTriggers, word: str, policy: str) -> object:
+    said = {"tool_policy": parse_json(policy, "the policy")}
+    return (await triggers.update_agent(word, said)).config["tool_policy"]
 
 
 # fmt: off
@@ -322,13 +313,10 @@ _add("set-model", "Set the model of an agent.",
      lambda made: [f"Model of {made.name}: {made.config.get('model', '')}"],
      _ID, click.argument("model"))
 _add("get-policy", "Show the tool policy of an agent.",
-     lambda triggers, word: triggers.agent(word), lambda agent: _fact_lines(_policy_of(agent)),
-     _ID, is_read=True, data=_policy_of)
+     _policy_of, _fact_lines, _ID, is_read=True)
 _add("set-policy", "Set the tool policy of an agent.",
-     lambda triggers, word, policy: triggers.update_agent(
-         word, {"tool_policy": parse_json(policy, "the policy")}),
-     lambda made: ["Tool policy updated.", *_fact_lines(_policy_of(made))],
-     _ID, click.argument("policy", metavar="JSON"), data=_policy_of)
+     _set_policy, lambda said: ["Tool policy updated.", *_fact_lines(said)],
+     _ID, click.argument("policy", metavar="JSON"))
 _add("add-dir", "Add a directory to an agent.\n\nThe directory is stored and not used.",
      lambda triggers, word, path: _change_dirs(triggers, word, path, path), _dir_lines, _ID, _PATH)
 _add("remove-dir", "Remove a directory from an agent.", _change_dirs, _dir_lines, _ID, _PATH)
@@ -345,18 +333,18 @@ _add("deny", "Reject a pending run.",
      lambda said: [f"Approval {said.receipt} denied."],
      _RECEIPT, option("--reason", "The reason, shown with the receipt.", default=""))
 _add_list("list-workflows", "List the workflows, newest first.",
-          lambda triggers, **part: triggers.page(**part),
+          lambda triggers: _every(triggers.page),
           "Workflows", _workflow_lines, total="workflow(s)")
 for _name in ("dispatch-history", "workflow-history"):
     _add_list(_name, "List the dispatches of a workflow, newest first.",
-              lambda triggers, word, **part: triggers.history(word, **part),
+              lambda triggers, word: _every(triggers.history, word),
               "Dispatch History", _dispatch_lines, _ID, total="dispatch(es)")
 _add_list("list-agents", "List the agents, newest first.\n\n"
           "The status of an enabled agent is running, also while no engine runs.",
-          lambda triggers, **part: triggers.agents(**part), "Agents", _fact_lines,
+          lambda triggers, status: _every(triggers.agents, status=status), "Agents", _fact_lines,
           option("--status", "Only agents with this status.", type=_STATUS), total="agent(s)")
 _add_list("list-approvals", "List the runs that wait for approval.",
-          _approvals, "Approvals", _fact_lines, total="approval(s)")
+          lambda triggers: triggers.approvals(), "Approvals", _fact_lines, total="approval(s)")
 # fmt: on
 
 
@@ -621,10 +609,7 @@ def apply(call: AgentCall, path: str, *, dry_run: bool, wait_timeout: int) -> in
 
 def _all_armed(call: AgentCall, folder: Folder, patience: int) -> bool:
     access = call.access
-    if access.place.server is not None:
-        access.place.server.rescan("trigger")  # which arms them
-        return True
-    if not call.has_engine:
+    if access.place.server is not None or not call.has_engine:
         return True
     names = [each.name for each in folder.workflows if each.is_enabled]
     gives_up_at = monotonic() + patience

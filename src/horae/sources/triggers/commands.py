@@ -54,6 +54,23 @@ class TriggerCall(NamedTuple):
     def access(self) -> TriggerAccess:
         return TriggerAccess(root=self.root, data=self.data)
 
+    def change(
+        self, name: str, work: Callable[[AnyTriggers], Awaitable[TriggerLine]]
+    ) -> TriggerLine:
+        """Change a trigger, unless an engine would restore it from its file."""
+        access = self.access
+
+        async def change(triggers: AnyTriggers) -> TriggerLine:
+            found = await triggers.get(name)
+            file = found.file or ""
+            is_ours = access.place.server is None and file.startswith(f"{FOLDER}/")
+            if is_ours and os.path.exists(os.path.join(self.root, file)):
+                reason = f"{found.name} is defined in {file}; change or delete that file"
+                raise TriggerConflictError(reason)
+            return await work(triggers)
+
+        return access.write(change)
+
     def print(self, said: TriggerLine | Dispatch | Approval, text: str, secret: str = "") -> None:
         """Print one answer, and a secret that was just made; it is never shown again."""
         data: object = said
@@ -217,7 +234,6 @@ def edit(call: TriggerCall, /, name: str, *, other: str | None, **given: Any) ->
     zone = given["timezone"]
 
     async def change(triggers: AnyTriggers) -> TriggerLine:
-        await _refuse_of_file(triggers, name, call)
         said = {"name": other, **definition_of({**given, "timezone": None})}
         if zone is not None:
             config = said.get("trigger_config") or (await triggers.get(name)).trigger_config
@@ -225,18 +241,8 @@ def edit(call: TriggerCall, /, name: str, *, other: str | None, **given: Any) ->
         with _naming(given["agent"]):
             return await triggers.update(name, await _with_source(triggers, said))
 
-    made = call.access.write(change)
+    made = call.change(name, change)
     call.print(made, f"trigger {made.name} is changed", secret=secret)
-
-
-async def _refuse_of_file(triggers: AnyTriggers, name: str, call: TriggerCall) -> None:
-    """Raise TriggerConflictError for a trigger that an engine would restore from its file."""
-    found = await triggers.get(name)
-    file, is_here = found.file or "", call.access.place.server is None
-    is_ours = is_here and file.startswith(f"{FOLDER}/")
-    if is_ours and os.path.exists(os.path.join(call.root, file)):
-        reason = f"{found.name} is defined in {file}; change or delete that file"
-        raise TriggerConflictError(reason)
 
 
 @trigger.command()
@@ -253,12 +259,7 @@ def rotate(call: TriggerCall, /, name: str, *, secret: str | None, is_end: bool)
         raise click.UsageError("--end takes no --secret.")
     made_now = "" if is_end or secret is not None else new_secret()
     chosen = None if is_end else secret or made_now
-
-    async def change(triggers: AnyTriggers) -> TriggerLine:
-        await _refuse_of_file(triggers, name, call)
-        return await triggers.rotate(name, chosen)
-
-    made = call.access.write(change)
+    made = call.change(name, lambda triggers: triggers.rotate(name, chosen))
     text = f"trigger {made.name} accepts one secret"
     if not is_end:
         end = f"`horae trigger rotate {made.name} --end`"
@@ -275,12 +276,7 @@ def remove(call: TriggerCall, /, name: str) -> None:
     Its receipts stay in the ledger. A trigger that a file in .agentd defines is not removed (exit
     code 6): delete the file, which disables the trigger, then remove it.
     """
-
-    async def change(triggers: AnyTriggers) -> TriggerLine:
-        await _refuse_of_file(triggers, name, call)
-        return await triggers.delete(name)
-
-    done = call.access.write(change)
+    done = call.change(name, lambda triggers: triggers.delete(name))
     call.print(done, f"trigger {done.name} is removed")
 
 
@@ -305,39 +301,32 @@ _add_switch("disable", "Disable a trigger and skip its waiting runs.", to=False)
 # fmt: on
 
 
-def _changes(
-    name: str,
-    text: str,
-    work: Callable[..., Awaitable[Approval]],
-    said: str,
-    *params: Callable[[Any], Any],
-) -> click.Command:
-    """Return a command that is one call of the service; *said* gets its answer."""
-
-    def called(call: TriggerCall, /, **given: Any) -> None:
-        done = call.access.write(lambda triggers: work(triggers, **given))
-        call.print(done, said.format(done))
-
-    command = _call(called)
-    for param in reversed(params):
-        command = param(command)
-    return click.command(name, help=text)(command)
+_receipt: Final = click.argument("receipt", type=click.IntRange(1, 2**62))
 
 
-# fmt: off
-_RECEIPT: Final = click.argument("receipt", type=click.IntRange(1, 2**62))
-approve = _changes(
-    "approve", "Approve a run that waits for approval.\n\n"
-    "RECEIPT is its number in `horae approval list`.",
-    lambda triggers, receipt: triggers.approve(receipt),
-    "{0.workflow}: receipt {0.receipt} may start", _RECEIPT)
-deny = _changes(
-    "deny", "Reject a run that waits for approval.\n\n"
-    "RECEIPT is its number in `horae approval list`; the run never starts.",
-    lambda triggers, receipt, reason: triggers.deny(receipt, reason=reason),
-    "{0.workflow}: the run (receipt {0.receipt}) is rejected",
-    _RECEIPT, option("--reason TEXT", "The reason, shown with the receipt.", default=""))
-# fmt: on
+@click.command()
+@_receipt
+@_call
+def approve(call: TriggerCall, /, receipt: int) -> None:
+    """Approve a run that waits for approval.
+
+    RECEIPT is its number in `horae approval list`.
+    """
+    done = call.access.write(lambda triggers: triggers.approve(receipt))
+    call.print(done, f"{done.workflow}: receipt {done.receipt} may start")
+
+
+@click.command()
+@_receipt
+@option("--reason TEXT", "The reason, shown with the receipt.", default="")
+@_call
+def deny(call: TriggerCall, /, receipt: int, *, reason: str) -> None:
+    """Reject a run that waits for approval.
+
+    RECEIPT is its number in `horae approval list`; the run never starts.
+    """
+    done = call.access.write(lambda triggers: triggers.deny(receipt, reason=reason))
+    call.print(done, f"{done.workflow}: the run (receipt {done.receipt}) is rejected")
 
 
 @trigger.command("run")

@@ -12,6 +12,7 @@ the file until its field says of which type it is.
 from __future__ import annotations
 
 import re
+from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -161,22 +162,16 @@ class _YamlPage:
             self.data = data
         else:
             self.problems.append(Diagnostic(file, *unread))
+        inner = [each.places for each in self.data.values() if isinstance(each, YamlMap)]
+        self.places = dict(ChainMap(self.data.places, *inner))
 
     @property
     def is_wrong(self) -> bool:
         return any(each.severity is Severity.ERROR for each in self.problems)
 
-    def wrong(
-        self,
-        key: str,
-        message: str,
-        fix: str,
-        *,
-        kind: Severity = Severity.ERROR,
-        within: YamlMap | None = None,
-    ) -> None:
+    def wrong(self, key: str, message: str, fix: str, *, kind: Severity = Severity.ERROR) -> None:
         """Note that a field, of the page or within another field, is not as it should be."""
-        place = (self.data if within is None else within).places.get(key)
+        place = self.places.get(key)
         line, column = (place.line, place.column) if place else (1, 1)
         self.problems.append(Diagnostic(self.file, line, column, "agentd", kind, message, fix))
 
@@ -190,15 +185,11 @@ class _YamlPage:
                 near = get_close_matches(key, known, n=1)
                 fix = f"did you mean {near[0]}?" if near else "remove it"
                 said = f"unknown field {key[:60]!r} is ignored"
-                self.wrong(key, said, fix, kind=Severity.WARNING, within=data)
+                self.wrong(key, said, fix, kind=Severity.WARNING)
 
     def parsed(self, what: str, said: dict[str, Any], **more: Any) -> ParsedFile:
-        places = dict(self.data.places)
-        for value in self.data.values():
-            if isinstance(value, YamlMap):
-                places = {**value.places, **places}
-        item = None if self.is_wrong else DefinitionFile(what, self.file, said, places, **more)
-        return ParsedFile(item, tuple(self.problems))
+        made = None if self.is_wrong else DefinitionFile(what, self.file, said, self.places, **more)
+        return ParsedFile(made, tuple(self.problems))
 
     def get(self, key: str, wanted: type) -> Any:
         """Return a field as a type; None: there is none, or it is noted as wrong."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 from msgspec import UNSET, structs
 
 from horae.core.actor import actor_words, by_words, current_actor
-from horae.core.entry import PROPERTIES, Entry, Overlap, key_time
+from horae.core.entry import PROPERTIES, Overlap, Unarmed, key_time
 from horae.core.ports import Clock, Ledger, Run, SecretError, UnaskedSecretError, receipts_of
 from horae.core.prompt import AgentUnavailableError, PromptOrder, read_order
 from horae.core.receipt import HELD_BACK, OPEN, Filed, Reason, ReasonCode, Receipt, Status
@@ -179,7 +179,7 @@ class Triggers:
             agent = await self.agent_named(data) if is_named else was.definition.agent
             definition = rules.changed_definition(was.definition, data, agent=agent)
             if definition != was.definition:
-                definition = await self._judge(definition, name=was.definition.name)
+                definition = await self._judge(definition, was.definition)
                 was.definition.kind.check_change(was.definition.name, definition.kind)
             if definition == was.definition:
                 return trigger_line(was)
@@ -241,14 +241,12 @@ class Triggers:
 
     async def unarmed(self, names: Iterable[str]) -> tuple[str, str] | None:
         """Return the first enabled workflow that would not fire by itself, and why."""
-        for trigger in [await self.find(name) for name in names]:
+        for name in names:
+            trigger = await self.find(name)
             known = await self.store.entry(trigger.id)
-            if not trigger.definition.is_enabled:  # or it has fired: it is as it should be
-                continue
-            if known is None or known.gone_at is not None:
-                return trigger.definition.name, "the engine has not loaded it yet"
-            if not isinstance(known.item, Entry):
-                return trigger.definition.name, known.item.reason
+            # One that is not enabled has fired, or is as it should be.
+            if trigger.definition.is_enabled and known and isinstance(known.item, Unarmed):
+                return name, known.item.reason
         return None
 
     async def judged(
@@ -261,14 +259,14 @@ class Triggers:
         if not isinstance(data.get("trigger_config", data.get("source_config")), dict):
             raise TriggerError("missing field `trigger_config`", field="type")
         agent = await self.agent_named(data) if agent is None else agent
-        return await self._judge(rules.new_definition(data, agent=agent, file=file))
+        made = rules.new_definition(data, agent=agent, file=file)
+        known = await self.store.named(made.name)
+        return await self._judge(made, None if known is None else known.definition)
 
     async def _judge(
-        self, definition: TriggerDefinition, *, name: str | None = None
+        self, definition: TriggerDefinition, was: TriggerDefinition | None
     ) -> TriggerDefinition:
-        """Return a definition that can be stored; *name* is the one that it is stored under."""
-        known = await self.store.named(name or definition.name)
-        was = None if known is None else known.definition
+        """Return a definition that can be stored, instead of the one that *was*."""
         made = await self._checked(definition, was)
         if made.kind.is_polled and made.is_enabled and not self.has_gh():
             raise TriggerError(
@@ -290,7 +288,7 @@ class Triggers:
         values = await self._read_all(new)
         for each in await self.store.webhooks() if new else ():
             other = each.definition
-            is_own = other.name == (name or made.name)
+            is_own = was is not None and other.name == was.name
             if not is_own and values & await self._read_all(other.secrets):
                 raise kinds.SharedSecretError(other.name)
         return made
