@@ -200,8 +200,7 @@ class Board:
         )
 
     def read(self) -> Cards:
-        index = {file: known_as for file, known_as in self._index.items() if file in self._cards}
-        scan = self._shelf.look(index)
+        scan = self._shelf.look(self._index)
         if any(isinstance(problem, PlanMissingError) for problem in scan.problems):
             raise BoardMissingError(self.directory)
         self._index = scan.index

@@ -231,7 +231,7 @@ async def _workflow_change(
         return PlannedChange("create", *about, made=made, left=left)
     was = found.definition
     was.kind.check_change(was.name, made.kind)
-    is_again = made.kind.is_one_shot and made.kind != was.kind
+    is_again = isinstance(made.kind, kinds.DelayKind) and made.kind != was.kind
     if was.is_wanted == made.is_wanted and not is_again:
         # It may have been disabled since, or has fired: the file has nothing new to say.
         made = replace(made, is_enabled=was.is_enabled)

@@ -1,7 +1,7 @@
 """The kinds of triggers: what each needs, how it becomes an entry, and how it is shown.
 
 A kind is one struct, the configuration of a trigger: the ledger stores it, the API serves it, and
-`schemas/` describes it. No other module asks which kind one is.
+`schemas/` describes it.
 """
 
 from __future__ import annotations
@@ -100,11 +100,6 @@ class TriggerKind(Struct, frozen=True, tag_field="type"):
     own_variables: ClassVar[tuple[str, ...]] = ()  # of templates, beside those of every kind
     lacking: ClassVar[str] = ""  # said of one without a field that it needs
     implied: ClassVar[Mapping[str, str]] = {}  # of definitions that were stored without it
-    is_exclusive: ClassVar[bool] = False  # whether a request waits for the end of the last one
-    is_polled: ClassVar[bool] = False  # whether `gh` lists what starts it
-    is_signed: ClassVar[bool] = False  # whether signed messages start it
-    is_follower: ClassVar[bool] = False  # whether the end of another trigger starts it
-    is_one_shot: ClassVar[bool] = False  # whether a change of its configuration enables it again
 
     @classmethod
     def variables(cls) -> tuple[str, ...]:
@@ -252,7 +247,6 @@ class DelayKind(TriggerKind, frozen=True, tag="delay"):
 
     own_variables = ("run_at",)
     lacking = "Delay trigger requires a non-empty 'run_at' datetime"
-    is_one_shot = True
 
     def _at(self) -> datetime:
         try:
@@ -304,7 +298,6 @@ class GithubKind(TriggerKind, frozen=True, tag="github_issues"):
     state: Annotated[str, _about(enum=["open", "closed", "all"])] = "open"
 
     lacking = "GitHub trigger requires non-empty 'owner' and 'repo'"
-    is_polled = True
     command: ClassVar = "issue"
     columns: ClassVar = "number,title,body,url,labels,assignees"
 
@@ -370,7 +363,6 @@ class AfterKind(TriggerKind, frozen=True, tag="dispatch_result"):
     status: Annotated[str | UnsetType, _about(enum=["completed", "failed", "skipped"])] = UNSET
 
     own_variables = ("source_workflow_id", "dispatch_id", "status", "timestamp")
-    is_follower = True
 
     def check(self) -> None:
         if self.status and self.status not in {"completed", "failed", "skipped"}:
@@ -433,7 +425,6 @@ class WebhookKind(TriggerKind, frozen=True, kw_only=True, tag="webhook"):
     )
     lacking = "Webhook trigger requires a 'secret'; messages are signed with it"
     implied: ClassVar = {"scheme": Scheme.GITHUB.value}  # there was no other once
-    is_signed = True
 
     @property
     def secrets(self) -> dict[str, str]:
@@ -479,8 +470,6 @@ class WebhookKind(TriggerKind, frozen=True, kw_only=True, tag="webhook"):
 
 class ManualKind(TriggerKind, frozen=True, tag="manual"):
     """Fires only on request, one run at a time."""
-
-    is_exclusive = True
 
 
 _ALL: Final[tuple[type[TriggerKind], ...]] = (

@@ -64,7 +64,7 @@ class GithubPoller:
 
     async def turn(self) -> datetime | None:
         """Poll for all triggers that are due; return when the next one is, if there is any."""
-        types = sorted(name for name, kind in KINDS.items() if kind.is_polled)
+        types = sorted(name for name, kind in KINDS.items() if issubclass(kind, GithubKind))
         found = [each for kind in types for each in await self.triggers.store.of_kind(kind)]
         # First an interval after the start: an engine that starts often does not poll each time.
         self._next_at = {

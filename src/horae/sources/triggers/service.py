@@ -268,7 +268,8 @@ class Triggers:
     ) -> TriggerDefinition:
         """Return a definition that can be stored, instead of the one that *was*."""
         made = await self._checked(definition, was)
-        if made.kind.is_polled and made.is_enabled and not self.has_gh():
+        is_polled = isinstance(made.kind, kinds.GithubKind) and made.is_enabled
+        if is_polled and not self.has_gh():
             raise TriggerError(
                 "GitHub triggers need the program gh, which is not installed; "
                 "install it from https://cli.github.com and run `gh auth login`",
@@ -282,7 +283,7 @@ class Triggers:
                     f"'{followed.definition.name}' itself starts after the end of another run; "
                     "such chains are not allowed, as they could form a cycle"
                 )
-            if followed is None or followed.definition.kind.is_follower:
+            if followed is None or isinstance(followed.definition.kind, kinds.AfterKind):
                 raise TriggerError(reason, field="source_workflow_id")
         new = made.secrets - (was.secrets if was else frozenset())
         values = await self._read_all(new)
@@ -528,7 +529,7 @@ class Triggers:
             raise TriggerError(f"'{title}' is not enabled; {enable}")
         if key is not None and not (0 < len(key) <= 200 and key.isprintable()):
             raise TriggerError("an Idempotency-Key must have 1 to 200 printable characters")
-        if trigger.definition.kind.is_exclusive and key is None:
+        if isinstance(trigger.definition.kind, kinds.ManualKind) and key is None:
             found, _ = await self.store.dispatches(trigger.id, limit=1, offset=0)
             if found and found[0][0].status in OPEN:
                 hint = f"(receipt {found[0][0].number}); see `horae why {title}`"

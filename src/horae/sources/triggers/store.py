@@ -19,6 +19,7 @@ from horae.core.identity import Mark, digest_of
 from horae.core.ports import compact, moment, plain
 from horae.core.receipt import WAITS, Filed, Reason, ReasonCode, Receipt, Status
 from horae.core.source import Scan, Scanned
+from horae.sources.triggers.kinds import WebhookKind
 from horae.sources.triggers.rules import Trigger, TriggerDefinition, scanned
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class TriggerStore:
 
     async def webhooks(self) -> list[Trigger]:
         found = await self._with_text("type", "webhook")
-        return [each for each in found if each.definition.kind.is_signed]
+        return [each for each in found if isinstance(each.definition.kind, WebhookKind)]
 
     async def _with_text(self, name: str, value: str) -> list[Trigger]:
         """Return the triggers, oldest first, whose definition has a field of a value somewhere."""
