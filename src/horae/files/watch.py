@@ -67,6 +67,8 @@ async def changes(
     for root in map(os.path.abspath, roots):
         watch = _Watch(root, passed, partial(tell, add), partial(tell, note), ended, quiet, poll)
         threading.Thread(target=watch.keep, name="watch", daemon=True).start()
+    stopping = asyncio.ensure_future(stop.wait())
+    stopping.add_done_callback(lambda _: came.set())
     try:
         while await _settled(came, quiet, stop):
             found = frozenset(names)
@@ -74,28 +76,20 @@ async def changes(
             yield found
     finally:
         ended.set()
+        stopping.cancel()
 
 
 async def _settled(came: asyncio.Event, quiet: timedelta, stop: asyncio.Event) -> bool:
     """Return True when there is news and all is quiet; False when it is time to stop."""
-    await _either(came, stop)
+    await came.wait()
     loop = asyncio.get_running_loop()
     until = loop.time() + LONGEST * quiet.total_seconds()
     while came.is_set() and not stop.is_set():
         came.clear()
         rest = min(quiet.total_seconds(), until - loop.time())
-        if rest > 0:
-            await _either(came, stop, within=rest)
+        with suppress(TimeoutError):  # it is quiet, or has not been for long enough
+            await asyncio.wait_for(came.wait(), rest)
     return not stop.is_set()
-
-
-async def _either(one: asyncio.Event, other: asyncio.Event, *, within: float | None = None) -> None:
-    waits = [asyncio.ensure_future(event.wait()) for event in (one, other)]
-    try:
-        await asyncio.wait(waits, timeout=within, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
 
 
 @dataclass
