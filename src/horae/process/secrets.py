@@ -56,8 +56,8 @@ class NamedSecrets:
 
     def __post_init__(self) -> None:
         self._known: dict[str, None] = {}  # in the order in which they came
-        self._answers: dict[str, tuple[float, str | SecretError]] = {}  # of commands, until when
-        self._calls: dict[str, asyncio.Task[str]] = {}
+        self._calls: dict[str, asyncio.Task[str]] = {}  # of commands, the last of each
+        self._until: dict[str, float] = {}  # so long what it came to is good
         self._own: tuple[int, tuple[str, ...]] = (0, ())  # its keys, as its directory was then
 
     @property
@@ -140,31 +140,27 @@ class NamedSecrets:
         if not self._is_called(name):
             is_variable = not self.is_named(name) and "/" not in name
             return self._look(name) if is_variable else await asyncio.to_thread(self._look, name)
-        until, known = self._answers.get(name, (0.0, ""))
-        if monotonic() >= until:
-            if name not in self._calls:
-                self._calls[name] = asyncio.create_task(self._call(name))
-            return await asyncio.shield(self._calls[name])
-        if isinstance(known, SecretError):
-            raise known
-        return known
+        call = self._calls.get(name)
+        if call is None or (call.done() and monotonic() >= self._until[name]):
+            call = self._calls[name] = asyncio.create_task(self._call(name))
+        return await asyncio.shield(call)
 
     async def _call(self, name: str) -> str:
         environ = {key: each for key, each in self.environ.items() if not self._is_own(key)}
+        lasts = 0.0
         try:
             if not self.may_call:
                 raise UnaskedSecretError(name, "its command is not run by a check")
             words = self.sources[name].words
             said = await asyncio.to_thread(_printed, name, words, environ)
-            value = self._checked(name, said)
-        except SecretError as error:
-            self._answers[name] = (monotonic() + FAILED, error)
+            value, lasts = self._checked(name, said), FRESH
+        except SecretError:
+            lasts = FAILED
             raise
         else:
-            self._answers[name] = (monotonic() + FRESH, value)
             return value
         finally:
-            del self._calls[name]
+            self._until[name] = monotonic() + lasts
 
     async def look_again(self) -> bool:
         """Read again what could not be read; tell whether any of it can be now."""
