@@ -540,8 +540,7 @@ class Git:
                 branch = await self._fetch_work(theirs, tip, branch)
                 is_kept = False
                 try:
-                    bring = self._bring_in if await self.origin() is None else self._send
-                    ended = await bring(tip, f"the work of {agent}")
+                    ended = await self._take(tip, f"the work of {agent}")
                     if ended.why in {UpdateRefusal.CONFLICT, UpdateRefusal.NOT_ACCEPTED}:
                         kept = await self._share(tip, branch, ended.words)
                         is_kept = kept.branch is not None
@@ -634,8 +633,7 @@ class Git:
     async def take_in(self, work: KeptWork) -> Update:
         """Merge kept work as a delivery is, and forget its branch if that went well."""
         async with self.held():
-            bring = self._bring_in if await self.origin() is None else self._send
-            ended = await bring(work.commit, f"the work {work.name}")
+            ended = await self._take(work.commit, f"the work {work.name}")
             if not ended.is_refused:
                 await self.drop(work)
             return ended
@@ -764,6 +762,11 @@ class Git:
         finally:
             for path in _half_fetched(self.root) - there:
                 _sweep(path)
+
+    async def _take(self, commit: str, what: str) -> Update:
+        """Merge a commit where the plan is kept: at the origin, or in this tree."""
+        take = self._bring_in if await self.origin() is None else self._send
+        return await take(commit, what)
 
     async def _bring_in(self, theirs: str, what: str) -> Update:
         ours = await self.head()

@@ -462,7 +462,6 @@ class WorkflowRun:
         ended, data = await self._live.run(
             replace(spec, stdin=given.data or b"", source=source),
             begun=lambda: self._say(step, records.StepStatus.RUNNING),
-            meanwhile=lambda: self._look_ahead(step),
         )
         size, target = ended.facts.get("size"), self._directory / f"{step.at}.out"
         output = filters.StepOutput(target, 0, "")  # if its supervisor died
@@ -533,13 +532,6 @@ class WorkflowRun:
             address_space=memory if tool.heap is None else None,
             cgroup=CgroupLimits(memory_max=None if is_any else memory, memory_from=":MEMORY:"),
         )
-
-    def _look_ahead(self, step: _Step) -> None:
-        """While a step runs, make the folder of the one that comes next."""
-        later = step.followers[0] if step.followers else None
-        if later is not None and later.ready is not None:
-            with suppress(OSError):  # it will be told when it is to run
-                self._folders.take(later.at, later.ready.files)
 
     async def _ask_agent(self, step: _Step, given: filters.StepOutput) -> None:
         agents, block, name = self._runner.agent, step.flow.component.block, step.note.tool

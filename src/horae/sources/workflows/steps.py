@@ -94,11 +94,10 @@ class LiveSteps:
         spec: Spec,
         *,
         begun: Callable[[], None] = lambda: None,
-        meanwhile: Callable[[], None] = lambda: None,
     ) -> tuple[Ended, bytes]:
         """Run something when there is room for it; return its end and its short output.
 
-        *begun* hears when there is room for it, *meanwhile* when it goes on.
+        *begun* hears when there is room for it.
         """
         async with self._slots:
             if self.is_over:
@@ -113,7 +112,6 @@ class LiveSteps:
                 if self.cancelled.is_set():  # since it was held
                     run.cancel(self.reason)
                 run.go()
-                meanwhile()
                 return await run.ended(), run.output
             finally:
                 self._live.discard(run)
