@@ -597,6 +597,16 @@ async def test_what_git_says_has_a_limit(tmp_path: Path, monkeypatch: pytest.Mon
         await call(str(tmp_path), "x")
 
 
+@pytest.mark.parametrize("stream", ["", ">&2"])
+@story
+async def test_a_call_that_prints_without_end_is_ended_before_its_time_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: str
+) -> None:
+    _fake_git(tmp_path / "bin", f"exec yes {stream}", monkeypatch)
+    with pytest.raises(GitRefusedError, match="printed more than"):
+        await call(str(tmp_path), "x", timeout=timedelta(hours=1))
+
+
 @story
 async def test_nothing_of_the_machines_git_settings_is_inherited(
     world: World, monkeypatch: pytest.MonkeyPatch

@@ -21,6 +21,7 @@ TIMEOUT: Final = timedelta(seconds=60)
 OUTPUT: Final = 32 * 2**20  # bytes of stdout; the names in a tree of 100,000 files fit
 _COMPLAINT: Final = 64 * 2**10  # bytes of stderr
 _GRACE: Final = 2.0  # git removes its lock files when it is asked to end
+_LOOK: Final = 0.2  # seconds between two looks at how much it has printed
 
 # A repository cannot change these: what stands on the command line comes last.
 _SWITCHES: Final = """
@@ -187,24 +188,37 @@ async def call(directory: str, *args: str, **said: Unpack[CallOptions]) -> GitOu
 
             with suppress(OSError):  # it has just ended
                 resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (most, most))
+
+        def is_too_much() -> bool:
+            return max(os.fstat(file.fileno()).st_size for file in (out, err)) > OUTPUT
+
         try:
-            await asyncio.wait_for(process.wait(), timeout.total_seconds())
+            async with asyncio.timeout(timeout.total_seconds()):
+                while process.returncode is None and not is_too_much():
+                    with suppress(TimeoutError):  # so that a flood does not fill the disk
+                        await asyncio.wait_for(process.wait(), _LOOK)
         except TimeoutError:
-            for number in (signal.SIGTERM, signal.SIGKILL):
-                _kill(process.pid, number)
-                with suppress(TimeoutError):  # killed, it ends when the disk answers
-                    await asyncio.wait_for(process.wait(), _GRACE)
+            await _end(process, signal.SIGTERM, signal.SIGKILL)
             reason = f"took longer than {timeout.total_seconds():g} s and was terminated"
             raise GitTimeoutError(directory, f"git {args[0]} {reason}") from None
         except BaseException:
             _kill(process.pid, signal.SIGKILL)
             raise
-        if os.fstat(out.fileno()).st_size > OUTPUT:
+        if is_too_much():
+            if process.returncode is None:
+                await _end(process, signal.SIGKILL)
             raise GitRefusedError(directory, f"git {args[0]} printed more than {OUTPUT:,} bytes")
         for file in (out, err):
             file.seek(0)
         complaint = masked(err.read(_COMPLAINT).decode("utf-8", "replace"))
         return GitOutput(process.returncode or 0, out.read(), complaint)
+
+
+async def _end(process: asyncio.subprocess.Process, *numbers: signal.Signals) -> None:
+    for number in numbers:
+        _kill(process.pid, number)
+        with suppress(TimeoutError):  # killed, it ends when the disk answers
+            await asyncio.wait_for(process.wait(), _GRACE)
 
 
 def _kill(group: int, number: signal.Signals) -> None:
