@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from collections import Counter
 from contextlib import asynccontextmanager
@@ -14,14 +15,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from commands import is_healthy, start_command
 from horae.app import build, keep
+from horae.client import connect
 from horae.config import load
 from horae.core.clock import SystemClock
 from horae.core.ports import receipts_of
 from horae.core.receipt import FINAL, ReasonCode, Status
 from horae.sources.agents import limits, programs
 from scale import scaled
-from waiting import until
+from waiting import until, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -182,6 +185,47 @@ async def test_a_closed_window_costs_one_process_and_no_attempt_across_engines(
         assert timedelta(0) <= min(begun) - resets_at < timedelta(seconds=60)
         assert sum(ground.starts().values()) == 1 + len(names)
         assert await app.ledger.limits() == []
+
+
+def test_a_limit_and_what_it_holds_outlive_an_engine_that_is_killed(ground: Ground) -> None:
+    resets_at = ground.clock.now().replace(microsecond=0) + 3 * HOUR
+    ground.program("claude", rejected(resets_at))
+    names = [f"m{number}" for number in range(10)]
+    for name in names:
+        ground.member(name, f"{ground.side}/claude")
+    environ = {**os.environ, "HORAE_LISTEN": "127.0.0.1:0"}
+    with (ground.side / "up.log").open("wb") as said, Path(os.devnull).open() as nothing:
+        files = (nothing.fileno(), said.fileno(), said.fileno())
+        engine = start_command(("horae", "up", str(ground.root)), environ=environ, files=files)
+    try:
+        wait_until(lambda: is_healthy(ground.root / ".horae"))
+        client = connect(ground.root)
+
+        def held() -> int:
+            return sum(1 for each in client.history().receipts if each.status == "held")
+
+        client.tick(names[0])
+        wait_until(lambda: held() == 1)
+        for name in names[1:]:
+            client.tick(name)
+        wait_until(lambda: held() == len(names))
+    finally:
+        engine.kill()
+        engine.wait(60)
+
+    async def after() -> None:
+        async with ground.kept() as app:
+            held = await are(app, Status.HELD, len(names))
+            assert {each.attempts for each in held} == {0}
+            ground.open("claude")
+            ground.pass_by(app, 2 * HOUR)
+            assert ground.starts() == Counter({f"{names[0]} claude": 1})
+            ground.pass_by(app, HOUR)
+            over = await ended(app, len(names))
+            assert {(each.status, each.attempts) for each in over} == {(Status.DONE, 1)}
+            assert sum(ground.starts().values()) == 1 + len(names)
+
+    asyncio.run(after())
 
 
 @story
