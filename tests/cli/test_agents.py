@@ -344,7 +344,7 @@ def test_a_model_is_run_the_same_way(
         monkeypatch.setenv("HORAE_MODEL_URL", provider.url)
         monkeypatch.setenv("HORAE_MODEL_NAME", "small-1")
         found = call("agent", "run", "moss", "--table")
-    assert (found.code, found.out) == (0, "Read m.org: allow\nRead it.\n")
+    assert (found.code, found.out) == (0, "Read it.\n")
     assert found.err == "horae: moss: done: Read it. (2 steps, 220 tokens)\n"
 
 

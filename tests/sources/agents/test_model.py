@@ -33,6 +33,7 @@ from horae.sources.agents.runner import (
     Registry,
 )
 from horae.sources.agents.tools import MOST_SHOWN, Toolbox
+from horae.sources.agents.transcript import Transcript
 from provider import Provider, Reply, fails, says, uses
 from store.ledger_suite import story
 from waiting import wait_until
@@ -444,8 +445,16 @@ async def test_a_model_is_a_run_like_all_others_and_its_first_word_counts(tmp_pa
         "steps": 2,
         "model": "small-1",
     }
-    log = (stage.directory / "output.log").read_text()
-    assert log == "Bash pwd: allow\nNO-WORK: all swept\nReally.\n"
+    log = Transcript()
+    shown = (log.feed((stage.directory / "output.log").read_bytes()) + log.rest()).decode()
+    assert shown.splitlines() == [
+        "small-1",
+        "> Bash: pwd",
+        f"  {stage.work}",
+        "NO-WORK: all swept",
+        "Really.",
+        "2 steps, 200 tokens in, 20 tokens out",
+    ]
     assert provider.told() == [f"{stage.work}\n"]
 
 

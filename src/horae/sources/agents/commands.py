@@ -31,7 +31,7 @@ from horae.files.git.trees import Trees, why_refused
 from horae.process.processes import LOG_NAME, Processes
 from horae.process.run_settings import RunSettings
 from horae.sources.agents import runner
-from horae.sources.agents.programs import Answers, can_keep, program_of
+from horae.sources.agents.programs import EVENTS, can_keep, program_of
 from horae.timing.duration import DurationError, format_duration, parse_duration
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ async def _follow(
     held: runner.AgentRun, ending: asyncio.Future[Ended], log: Path, screen: RunScreen
 ) -> None:
     """Show what a run puts out as it comes; into a pipe, of an event stream the answer alone."""
-    has_events = held.how.answers in {Answers.CLAUDE, Answers.CODEX, Answers.GEMINI}
+    has_events = held.how.answers in EVENTS
     if has_events and not sys.stdout.isatty():
         ended = await ending
         screen.show(f"{ended.facts.get('text', '')}\n".encode())

@@ -1,7 +1,7 @@
 """Calls a model until it is done: `python -I -m horae.sources.agents.model`, its input the order.
 
-The last answer is printed and nothing else; calls of tools are told on stderr, and all that is
-known at the end stands in a file.
+What the model writes, its calls of tools and their results are printed as they come, a turn of the
+transcript a line, and all that is known at the end stands in a file.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from horae.errors import Exit, HoraeError
 from horae.process.masking import spellings_of
 from horae.sources.agents.limits import retry_after
 from horae.sources.agents.tools import Toolbox
+from horae.sources.agents.transcript import Turn, TurnKind, end_of, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -90,7 +91,7 @@ def require_extra() -> None:
 
 
 async def work(
-    order: ModelOrder, *, environ: Mapping[str, str], work_in: Path, say: Callable[[str], None]
+    order: ModelOrder, *, environ: Mapping[str, str], work_in: Path, say: Callable[[Turn], None]
 ) -> Report:
     """Let a model work until it is done, has gone too far, or cannot be reached."""
     from pydantic_ai.usage import RunUsage
@@ -107,6 +108,7 @@ async def work(
         agent=order.agent,
         say=say,
     )
+    say(Turn(TurnKind.START, order.model))
     usage = RunUsage()
     text, error, refused = "", "", _Refused()
     try:
@@ -156,7 +158,16 @@ async def _answer(
             retries=2,
         )
         limits = UsageLimits(request_limit=order.steps, total_tokens_limit=order.tokens)
-        return (await agent.run(order.prompt, usage_limits=limits, usage=usage)).output
+        async with agent.iter(order.prompt, usage_limits=limits, usage=usage) as run:
+            said = None
+            async for node in run:
+                if agent.is_call_tools_node(node) and (said := node.model_response.text):
+                    box.tell(TurnKind.TEXT, said)
+        assert run.result is not None, "it has come to its end"
+        answer = run.result.output
+        if answer != said:  # it is the last word of a call
+            box.tell(TurnKind.TEXT, answer)
+        return answer
 
 
 def _offered(box: Toolbox, policy: tool_policy.ToolPolicy) -> list[Tool[None]]:
@@ -241,9 +252,9 @@ def main() -> int:
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     order = ModelOrder(**json.load(sys.stdin.buffer))
 
-    def say(line: str) -> None:
-        sys.stderr.write(f"{line}\n")
-        sys.stderr.flush()
+    def say(turn: Turn) -> None:
+        sys.stdout.write(f"{written(turn)}\n")
+        sys.stdout.flush()
 
     async def run() -> Report:
         task = asyncio.ensure_future(work(order, environ=os.environ, work_in=Path.cwd(), say=say))
@@ -258,7 +269,9 @@ def main() -> int:
     # Without a report the run fails, and says that there is none.
     with suppress(OSError), private_file(order.result) as file:
         file.write(json.dumps(asdict(report)).encode())
-    sys.stdout.write(f"FAILED: {report.error}\n" if report.error else f"{report.text}\n")
+    if report.error:
+        say(Turn(TurnKind.ERROR, report.error))
+    say(end_of(f"{report.steps} steps", report.tokens_in, report.tokens_out, cost=report.cost))
     return Exit.FINDINGS if report.error else Exit.OK
 
 

@@ -46,7 +46,7 @@ class Answers(StrEnum):
     GEMINI = "gemini"  # a line of JSON for each event, or one object with `response`
     AIDER = "aider"  # text, with a line about tokens and cost
     LLM = "llm"  # text, with a line about tokens
-    MODEL = "model"  # our own: text, and a file beside it
+    MODEL = "model"  # our own: a turn a line, and a file with the answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,7 @@ class Program:
     resume: tuple[str, ...] = ()  # with which it goes on with a session, before the end
 
 
+EVENTS: Final = frozenset({Answers.CLAUDE, Answers.CODEX, Answers.GEMINI, Answers.MODEL})
 STREAMS: Final = frozenset({Answers.CLAUDE})  # say what they use while they go on
 _CLAUDE_DECIDES: Final = frozenset({
     "--dangerously-skip-permissions", "--allow-dangerously-skip-permissions", "--allowedTools",

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from horae.core import tool_policy
 from horae.core.receipt import shown
 from horae.process.masking import Masker
+from horae.sources.agents.transcript import MOST_TEXT, Turn, TurnKind
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -58,7 +59,7 @@ class Toolbox:
     environment: Mapping[str, str]
     spellings: tuple[bytes, ...] = ()
     agent: str = "agent"
-    say: Callable[[str], None] = lambda _: None
+    say: Callable[[Turn], None] = lambda _: None
     log: list[dict[str, object]] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
@@ -136,6 +137,8 @@ class Toolbox:
 
     async def _use(self, tool: str, argument: str, action: Callable[[], Awaitable[str]]) -> str:
         """Do what a call asks for, if it may; return what the model is told, without secrets."""
+        line = shown(self.mask(argument[: _LINE * 8]))[:_LINE]
+        self.say(Turn(TurnKind.TOOL, line, tool))
         began = time.monotonic()
         answer = tool_policy.decide(self.policy, tool, argument)
         is_error = True
@@ -154,17 +157,19 @@ class Toolbox:
                     if error.errno in {errno.ELOOP, errno.ENOTDIR}:
                         told = "error: a part of the path is a link or not a directory"
         told = self.mask(told)
-        line = shown(self.mask(argument[: _LINE * 8]))[:_LINE]
         if len(self.log) < MOST_LOGGED:
             seconds = round(time.monotonic() - began, 3)
             row = {"tool": tool, "argument": line, "answer": answer.value, "seconds": seconds}
             # The output is its beginning, or why there is none.
             self.log.append({**row, "output": shown(told)[:_LINE], "error": is_error})
-        self.say(f"{tool} {line}: {answer}" + (f": {shown(told)}" if is_error else ""))
+        self.say(Turn(TurnKind.RESULT, told[: MOST_TEXT + 1], is_error=is_error))
         if len(told) <= MOST_SHOWN:
             return told
         left_out = f"[{len(told) - 2 * _HALF} characters left out]"
         return f"{told[:_HALF]}\n{left_out}\n{told[-_HALF:]}"
+
+    def tell(self, kind: TurnKind, text: str) -> None:
+        self.say(Turn(kind, self.mask(text)))
 
     def mask(self, text: str) -> str:
         masker = Masker(self.spellings)

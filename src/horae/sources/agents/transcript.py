@@ -1,19 +1,21 @@
 """The transcript of an agent: the event stream of its program, as text for people.
 
-Claude Code, Codex and Gemini print one JSON object a line, and each object tells whose it is. All
-other output stays as it is.
+Claude Code, Codex and Gemini print one JSON object a line, and each object tells whose it is. Our
+own program, which calls a model, prints turns. All other output stays as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any, Final
 
-import msgspec
+from msgspec import Struct, ValidationError, convert, json, to_builtins
 
 from horae.core.ports import read_json
 
+TURN: Final = "horae.turn"  # the type of an event that is a turn
 LONGEST_EVENT: Final = 4 << 20  # bytes; a longer line stays as it is
 MOST_LINES: Final = 12  # of the result of a tool
 MOST_TEXT: Final = 2_000  # characters of it
@@ -30,7 +32,7 @@ class TurnKind(StrEnum):
     END = "end"  # tokens, cost, number of turns
 
 
-class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
+class Turn(Struct, frozen=True, omit_defaults=True):
     """One step of an agent."""
 
     kind: TurnKind
@@ -90,6 +92,8 @@ def turns(line: bytes) -> tuple[Turn, ...] | None:
     kind = None if event is None else event.get("type")
     if event is None or not isinstance(kind, str):
         return None
+    if kind == TURN:
+        return tuple(_turn(event))
     if kind.partition(".")[0] in {"thread", "turn", "item"}:
         return tuple(_codex(event))
     if "session_id" in event and "uuid" in event:
@@ -97,6 +101,16 @@ def turns(line: bytes) -> tuple[Turn, ...] | None:
     if "timestamp" in event and kind in _GEMINI:
         return tuple(_gemini(event))
     return tuple(_codex(event)) if event.keys() == {"type", "message"} and kind == "error" else None
+
+
+def written(turn: Turn) -> str:
+    """Return a turn as an event of a stream."""
+    return json.encode({"type": TURN, **to_builtins(turn)}).decode()
+
+
+def _turn(event: Mapping[str, Any]) -> Iterator[Turn]:
+    with suppress(ValidationError):  # a stranger's, which says nothing
+        yield convert({name: event[name] for name in event if name != "type"}, Turn)
 
 
 def summary(line: bytes) -> str | None:
@@ -144,7 +158,7 @@ def _claude(event: Mapping[str, Any]) -> Iterator[Turn]:
         usage = _table(event.get("usage"))
         tokens = usage.get("input_tokens"), usage.get("output_tokens")
         turns = _counted(event.get("num_turns"), "turn")
-        yield _end(turns, *tokens, cost=event.get("total_cost_usd"))
+        yield end_of(turns, *tokens, cost=event.get("total_cost_usd"))
 
 
 def _claude_block(block: Mapping[str, Any]) -> Iterator[Turn]:
@@ -179,7 +193,7 @@ def _codex(event: Mapping[str, Any]) -> Iterator[Turn]:
         yield Turn(TurnKind.ERROR, _words(event.get("message")))
     elif kind == "turn.completed":
         usage = _table(event.get("usage"))
-        yield _end("", usage.get("input_tokens"), usage.get("output_tokens"))
+        yield end_of("", usage.get("input_tokens"), usage.get("output_tokens"))
 
 
 def _gemini(event: Mapping[str, Any]) -> Iterator[Turn]:
@@ -204,7 +218,7 @@ def _gemini(event: Mapping[str, Any]) -> Iterator[Turn]:
                 yield Turn(TurnKind.ERROR, error)
             stats = _table(event.get("stats"))
             calls = _counted(stats.get("tool_calls"), "tool call")
-            yield _end(calls, stats.get("input_tokens"), stats.get("output_tokens"))
+            yield end_of(calls, stats.get("input_tokens"), stats.get("output_tokens"))
 
 
 _GEMINI: Final = frozenset({"init", "message", "tool_use", "tool_result", "error", "result"})
@@ -215,7 +229,7 @@ def _start(model: object, session: object) -> Turn:
     return Turn(TurnKind.START, ", ".join(filter(None, known)))
 
 
-def _end(first: str, sent: object, got: object, *, cost: object = None) -> Turn:
+def end_of(first: str, sent: object, got: object, *, cost: object = None) -> Turn:
     known = (
         first,
         f"{sent} tokens in" if isinstance(sent, int) else "",
@@ -243,7 +257,7 @@ def _arguments(given: object) -> str:
 
 
 def _short(value: object) -> str:
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    text = value if isinstance(value, str) else json.encode(value).decode()
     text = " ".join(text.split())
     return text if len(text) <= MOST_VALUE else f"{text[: MOST_VALUE - 1]}…"
 
