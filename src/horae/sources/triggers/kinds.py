@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType, structs, to_builtins
@@ -106,8 +107,9 @@ class TriggerKind(Struct, frozen=True, tag_field="type"):
         return (*_COMMON, *cls.own_variables)
 
     @classmethod
-    def required(cls) -> list[str]:
-        return [each.name for each in structs.fields(cls) if each.required]
+    @cache  # to ask msgspec takes longer than all else that is done with a trigger
+    def required(cls) -> tuple[str, ...]:
+        return tuple(each.name for each in structs.fields(cls) if each.required)
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
