@@ -453,6 +453,30 @@ async def test_a_source_that_is_slow_to_follow_up_keeps_nothing_from_starting(
 
 
 @story
+async def test_an_engine_that_stops_while_a_source_follows_up_lets_it_do_so_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with world(cron("Digest", "0 9 * * *")) as here:
+        settled: list[int] = []
+        goes_on = asyncio.Event()
+
+        async def hang(filed: Filed) -> None:
+            await goes_on.wait()
+            settled.append(filed.number)
+
+        monkeypatch.setattr(here.source, "settle", hang)
+        await here.until(NINE)
+        turns, here._turns = here._turns, None
+        assert turns is not None
+        turns.cancel()
+        await asyncio.gather(turns, return_exceptions=True)
+        goes_on.set()
+        await here.engine.turn()  # as the last one of an engine that stops
+        assert len(settled) == 1
+        assert not await here.ledger.unsettled()
+
+
+@story
 async def test_what_could_start_and_does_not_is_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
     async with world(cron("Digest", "0 9 * * *"), cron("Noon", "0 12 * * *")) as here:
         goes_on = asyncio.Event()

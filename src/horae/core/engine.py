@@ -502,11 +502,11 @@ class Engine:
             self._asked_to = max(self._asked_to, finals[-1].number)
             asked, settled = self._clock.elapsed(), []
             for filed in finals:
-                self._settled_to = filed.number
                 if await self._settle(filed):
                     settled.append(filed.number)
                 else:
                     self._settle_at = now + UNSETTLED
+                self._settled_to = filed.number  # only now: if it is cancelled, it comes again
                 if self._clock.elapsed() - asked >= SETTLING:
                     break
             await self._ledger.settle(settled, now=now, term=self._term)
