@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Any, Final
@@ -32,7 +33,7 @@ from horae.core.prompt import read_order
 from horae.core.source import Source
 from horae.core.spending import Spending
 from horae.core.tool_policy import ToolPolicy, ToolPolicyError
-from horae.errors import Exit, HoraeError
+from horae.errors import HoraeError
 from horae.files.git.trees import Trees, kept_words
 from horae.files.read import PlanFileError, PlanMissingError, find_plans, read_plan, short_name
 from horae.org.document import read
@@ -328,35 +329,23 @@ def settings_registry(config: Config) -> runner.Registry:
 class AgentLookup:
     config: Config
     registry: runner.Registry
-    report: Say  # gets what is wrong with definitions
+    say: Say  # gets what is wrong with definitions
     keeper: str = ""  # the name of the single keeper, if there is one
-    exit_code: int = Exit.OK
     unread: list[tuple[Agent, Unready]] = field(default_factory=list)  # without a definition
     root: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.root = os.path.abspath(self.config.root)
 
-    def say(self, problem: HoraeError | Diagnostic) -> None:
-        self.report(problem)
-        if isinstance(problem, HoraeError):
-            self.exit_code = self.exit_code or problem.exit_code
-
-    def add(self, agent: Agent) -> None:
-        try:
-            self.registry.add(agent, environ=os.environ)
-        except HoraeError as error:
-            self.say(error)
-
     def ticking(self) -> Iterator[Agent]:
         config = self.config
         if config.crew_def is not None:
-            for each in self._crew(os.path.abspath(config.crew_def)):
-                yield replace(each, is_member=True)
+            yield from self._crew(os.path.abspath(config.crew_def))
         elif config.keeper_def is not None:
-            for each in self._defined(os.path.abspath(config.keeper_def), otherwise=KEEPER):
+            path = os.path.abspath(config.keeper_def)
+            for each in self._defined(self._text(path), path, otherwise=KEEPER):
                 self.keeper = self.keeper or each.name
-                yield replace(each, is_member=True)
+                yield each
 
     def beneath(self) -> Iterator[Agent]:
         try:
@@ -365,54 +354,57 @@ class AgentLookup:
             self.say(error)
             return
         for path in found.plans:
-            yield from self._defined(path, root=self.root)
+            text = self._text(path, root=self.root)
+            if text is not None and _TAG in text:
+                yield from self._defined(text, path)
 
     def _crew(self, manifest: str) -> Iterator[Agent]:
         text = self._text(manifest)
         if text is None:
             return
-        crew = parse_crew(text, self._short(manifest))
-        for finding in crew.diagnostics:
-            self.report(finding)
         beside, crew_file = os.path.dirname(manifest), self._short(manifest)
+        crew = parse_crew(text, crew_file)
+        for finding in crew.diagnostics:
+            self.say(finding)
         names = {member.name for member in crew.members}
         for idler in crew.idlers:
             if idler.name not in names:
-                definition = AgentDefinition(idler.name, idler.name, "")
-                stub = Agent(idler.name, definition, Origin(crew_file, idler.line))
-                self.unread.append((stub, Unready(idler.reason, idler.fix)))
+                self._note_unread(
+                    idler.name, Origin(crew_file, idler.line), idler.reason, idler.fix
+                )
         for member in crew.members:
             path = os.path.normpath(os.path.join(beside, member.definition))
             try:
-                read_plan(path, limit=self.config.plan_max_bytes)
+                text = read_plan(path, limit=self.config.plan_max_bytes).text
             except PlanFileError as error:
                 origin, why = Origin(crew_file, member.line), f"{self._short(path)} {error.reason}"
                 kind = PlanMissingError if isinstance(error, PlanMissingError) else PlanFileError
                 self.say(kind(str(origin), f"the :DEF: of {member.name} cannot be read: {why}"))
-                stub = Agent(member.name, AgentDefinition(member.name, member.name, ""), origin)
                 fix = f"write the file, or correct :DEF: at {origin}"
-                self.unread.append((stub, Unready(why, fix)))
+                self._note_unread(member.name, origin, why, fix)
                 continue
-            for found in self._defined(path, otherwise=member.name):
+            for found in self._defined(text, path, otherwise=member.name):
                 own = replace(found.definition, timeout=member.timeout or found.definition.timeout)
                 yield replace(found, name=member.name, definition=own)
                 break
 
-    def _defined(
-        self, path: str, *, otherwise: str = "", root: str | None = None
-    ) -> Iterator[Agent]:
-        text = self._text(path, root=root)
-        if text is None or (root is not None and _TAG not in text):
+    def _note_unread(self, name: str, origin: Origin, reason: str, fix: str) -> None:
+        agent = Agent(name, AgentDefinition(name, name, ""), origin)
+        self.unread.append((agent, Unready(reason, fix)))
+
+    def _defined(self, text: str | None, path: str, *, otherwise: str = "") -> Iterator[Agent]:
+        """Yield the agents that a text defines; the one of a name *otherwise* is its first."""
+        if text is None:
             return
         file, sections = self._short(path), [*agent_sections(read(text))]
-        if not sections and root is None:
+        if not sections and otherwise:
             sections = [(1, text)]  # which says why it defines none
         for line, section in sections:
             try:
                 definition = parse_agent(section, file)
             except AgentError as error:
                 self.say(error)
-                if root is None:
+                if otherwise:
                     return  # the first definition is that of the member
                 continue
             if name := definition.name or otherwise:
@@ -458,10 +450,11 @@ def find_agents(
 ) -> AgentLookup:
     """Return the agents; the crew's first, since the manifest has the last word on a name."""
     found = AgentLookup(config, settings_registry(config), say)
-    for each in found.ticking():
-        found.add(each)
-    for read_agent in board_agents(config).values():
-        found.add(read_agent())
-    for each in found.beneath() if has_plans else ():
-        found.add(each)
+    members = (replace(each, is_member=True) for each in found.ticking())
+    owners = (read_agent() for read_agent in board_agents(config).values())
+    for each in chain(members, owners, found.beneath() if has_plans else ()):
+        try:
+            found.registry.add(each, environ=os.environ)
+        except HoraeError as error:
+            say(error)
     return found

@@ -20,7 +20,8 @@ from horae.context import Context, find_agents
 from horae.core.agent import Agent, AgentNotFoundError
 from horae.core.entry import KEEPER
 from horae.core.ports import ANYBODY
-from horae.errors import HoraeError
+from horae.errors import Exit, HoraeError
+from horae.org.plan import Diagnostic
 from horae.sources.triggers.apply import apply_files
 from horae.sources.triggers.client import AsyncTriggerClient
 from horae.sources.triggers.rules import parse_tools
@@ -131,8 +132,9 @@ class KnownAgent:
 class Everybody:
     def __init__(self, root: str, data: str | None, screen: output.Output) -> None:
         access = TriggerAccess(root=root, data=data)
-        self._root, config = root, access.place.config
-        found = find_agents(config, say=screen.say)
+        self._root, self._screen, config = root, screen, access.place.config
+        self.exit_code: int = Exit.OK
+        found = find_agents(config, say=self._say)
         self.registry, self._keeper = found.registry, found.keeper
         unread = (KnownAgent(each, why=why) for each, why in found.unread)
         self.known = [*map(KnownAgent, found.registry), *unread]
@@ -146,12 +148,16 @@ class Everybody:
                                 f"the agent {card.name} is defined twice, at {other.where} and by "
                                 f"{made.where or 'a request'}; rename one of them"
                             )
-                            found.say(TriggerConflictError(reason))
+                            self._say(TriggerConflictError(reason))
                     self.known.append(made)
             except HoraeError as error:
-                found.say(error)
+                self._say(error)
         self.known.sort(key=lambda known: known.agent.name)
-        self.exit_code = found.exit_code
+
+    def _say(self, problem: HoraeError | Diagnostic) -> None:
+        self._screen.say(problem)
+        if isinstance(problem, HoraeError):
+            self.exit_code = self.exit_code or problem.exit_code
 
     @property
     def hint(self) -> str:
