@@ -464,6 +464,19 @@ async def routes(story: Story) -> None:
             POST /api/v1/entries/fails/unacknowledge
             POST /api/v1/entries/fails/unacknowledge
             POST /api/v1/entries/nothing/unacknowledge
+            GET /api/v1/entries/digest/schedule
+            GET /api/v1/entries/digest/schedule?to=weekdays+at+10
+            GET /api/v1/entries/nothing/schedule
+            PUT /api/v1/entries/digest/schedule {"schedule": "0 25 * * *"}
+            PUT /api/v1/entries/digest/schedule {"schedule": "weekdays at 10"}
+            POST /api/v1/edits/undo {"undo": "nothing"}
+            POST /api/v1/board/tasks {"title": "Sow", "tags": "garden", "text": "All beds."}
+            POST /api/v1/board/tasks {"title": "Sow", "status": "done"}
+            POST /api/v1/board/tasks/2/move {"status": "todo"}
+            POST /api/v1/board/tasks/2/move {"status": "moon"}
+            POST /api/v1/board/tasks/99/move {"status": "todo"}
+            POST /api/v1/board/tasks/2/assign {"assignee": "wren"}
+            POST /api/v1/board/tasks/99/assign
             GET /api/v1/board?nose=1
             GET /api/v1/calendar?nose=1
             GET /calendar.ics?nose=1

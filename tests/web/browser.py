@@ -227,7 +227,7 @@ def furnish(root: Path) -> None:
     for name, text in TASKS.items():
         (tasks / name).write_text(text)
     (root / "horae.toml").write_text(
-        f'zone = "{ZONE}"\n[run]\ndrain = "0s"\n[crew]\ndef = "crew/crew.org"\nstagger = "1h"\n'
+        f'zone = "{ZONE}"\n[run]\ndrain = "0s"\n[crew]\ndef = "crew/crew.org"\nstagger = "1h"\n[board]\nauto_dispatch = false\n'
     )
 
 
@@ -279,6 +279,7 @@ def front_of(app: App, keys: Keys) -> Front:
         ledger=app.ledger,
         zone_name=app.context.zone_name,
         keys=keys,
+        root=app.root,
         tasks=BoardRequests(
             Board(app.root / "board" / "tasks"),
             clock=app.clock,

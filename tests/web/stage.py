@@ -286,6 +286,7 @@ async def engine(
             ),
             workflows=WorkflowRequests(WorkflowRunner(processes, place, clock=clock), new_id),
             agent_runs=asking,
+            root=root,
             tasks=BoardRequests(board, clock=clock, ledger=ledger, changed=engine.note_change),
         )
         here = Here(front, data)

@@ -50,6 +50,7 @@ PAGES = {
     "week": "/calendar?view=week",
     "agents": "/crew",
     "board": "/board",
+    "task": "/board/3",
     "plans": "/plan",
     "plan": "/plan/plan.org",
     "entry": "/entries/mail",
@@ -649,6 +650,107 @@ def test_a_change_elsewhere_in_a_task_is_no_conflict(person: Person) -> None:
     save.click()
     person.says("at 05:00 on Fridays", "#task1")
     assert "A line that somebody added." in file.read_text()
+
+
+def test_a_schedule_is_changed_in_place_by_keys_and_undone(person: Person) -> None:
+    from selenium.webdriver import Keys
+
+    plan = person.app.root / "plan.org"
+    before = plan.read_bytes()
+    person.go("/entries/digest")
+    person.mark()
+    person.until(lambda: person.one("[data-rule]"))
+    press_keys(person, "s")
+    person.until(lambda: person.one("#rule[open]"))
+    person.until(lambda: len(person.all("#rule-preview li")) == 10 or None)
+    press_keys(person, "weekdays at 10")
+    person.until(lambda: len(person.all("#rule-preview li")) == 20 or None)
+    person.says("at 10:00 on Monday to Friday", "#rule-preview")
+    person.says("'Nightly' does not match the schedule", "#rule-preview .finding")
+    shoot(person.driver, "rule")
+    person.until(lambda: person.one("#rule-save:not([disabled])"))
+    press_keys(person, Keys.ENTER)
+    person.says("Schedule saved: plan.org", "#said")
+    person.says("at 10:00 on Monday to Friday", ".lead")
+    assert plan.read_bytes() == before.replace(b"0 2 * * *", b"weekdays at 10")
+    press_keys(person, "z")
+    person.says("Undone", "#said")
+    person.says("at 02:00 every day", ".lead")
+    assert plan.read_bytes() == before
+    assert person.is_marked
+
+
+@complains_of("412")
+def test_a_plan_that_was_edited_meanwhile_is_shown_before_it_is_changed(person: Person) -> None:
+    plan = person.app.root / "plan.org"
+    before = plan.read_bytes()
+    person.go("/entries/mail")
+    person.click("[data-rule]")
+    field = person.until(lambda: person.one("#rule[open] [name=to]"))
+    field.clear()
+    field.send_keys("*/30 * * * *")
+    person.until(lambda: person.one("#rule-save:not([disabled])"))
+    other = before.replace(b"Every night at two.", b"Every night, at two.")
+    plan.write_bytes(other)
+    person.click("#rule-save")
+    person.says("The plan has changed since you opened it", "#rule-error")
+    assert plan.read_bytes() == other
+    person.until(lambda: person.one("#rule-save:not([disabled])"))
+    person.click("#rule-save")
+    person.says("Schedule saved", "#said")
+    assert plan.read_bytes() == other.replace(b"*/20 * * * *", b"*/30 * * * *")
+    person.press("Undo", inside="#said")
+    person.says("Undone", "#said")
+    assert plan.read_bytes() == other
+    plan.write_bytes(before)
+
+
+def test_a_card_is_added_opened_moved_and_assigned_by_keys_and_by_the_mouse(
+    person: Person,
+) -> None:
+    from selenium.webdriver import ActionChains, Keys
+
+    person.go("/board")
+    person.mark()
+    press_keys(person, "n")
+    person.until(lambda: person.one("#ask[open]"))
+    press_keys(person, "Mend the fence", Keys.ENTER)
+    person.says("Added", "#said")
+    script = """return [...document.querySelectorAll(".card")]
+        .find((each) => each.textContent.includes("Mend the fence"))?.dataset.task"""
+    number = str(person.until(lambda: person.driver.execute_script(script)))
+
+    def task() -> Any:
+        return person.ask(f"board/tasks/{number}", "GET")
+
+    person.driver.execute_script("document.querySelector(arguments[0]).focus()", f"#task{number} a")
+    press_keys(person, "a")
+    person.until(lambda: person.one("#ask[open]"))
+    press_keys(person, "wren", Keys.ENTER)
+    person.says("assigned to wren", f"#task{number}")
+    press_keys(person, "m")
+    person.until(lambda: person.one("#ask[open] select"))
+    press_keys(person, "t", Keys.ENTER)
+    person.until(lambda: task()["status"] == "todo" or None)
+    person.press("Undo", inside="#said")
+    person.until(lambda: task()["status"] == "backlog" or None)
+
+    def dragged() -> bool:
+        """Drag the card; the page may just be written anew, and then it is tried again."""
+        card = person.one(f"[data-status=backlog] #task{number} h3 .num")
+        column = person.one("[data-status=todo]")
+        if card is not None and column is not None:
+            ActionChains(person.driver).drag_and_drop(card, column).perform()
+        return person.one(f"[data-status=todo] #task{number}") is not None
+
+    person.until(lambda: dragged() or None)
+    assert task()["status"] == "todo"
+    person.click(f"#task{number} .title")
+    person.until(lambda: person.driver.execute_script("return panel.open") or None)
+    person.says("title: Mend the fence", "#panel")
+    shoot(person.driver, "task")
+    press_keys(person, Keys.ESCAPE)
+    assert person.is_marked
 
 
 @complains_of("412")

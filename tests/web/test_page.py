@@ -57,6 +57,7 @@ PAGES = (
     "/calendar?day=2026-12-24",
     "/crew",
     "/board",
+    "/board/3",
     "/plan",
     "/plan/plan.org",
     "/entries/digest",

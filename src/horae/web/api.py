@@ -39,6 +39,7 @@ from horae.errors import HoraeError
 from horae.sources.agents import routes as agents
 from horae.sources.board import routes as board
 from horae.sources.crew import routes as crew
+from horae.sources.plans import routes as plans
 from horae.sources.triggers import routes as triggers
 from horae.sources.workflows import routes as workflows
 from horae.timing.duration import DurationError, parse_duration
@@ -717,6 +718,7 @@ def _public(agent: views.AgentLine) -> dict[str, Any]:
 
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
+    *plans.routes,
     *routes,
     *login.routes,
     *logs.routes,

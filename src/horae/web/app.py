@@ -113,6 +113,7 @@ async def web_app(app: App, keys: Keys, *, nodes: Nodes | None = None) -> ASGIAp
         ),
         changes=commits if is_repository(app.root) else None,
         nodes=nodes,
+        root=app.root,
         settings=app.settings,
         is_public=app.config.server_public,
         control=app.control,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, TypeVar
 
 from horae.core.explain import WhyQuestion, at_the_gate, stamp
 from horae.errors import Exit, HoraeError
+from horae.web.edits import Edits
 
 if TYPE_CHECKING:
     import asyncio
@@ -60,6 +61,8 @@ class Front:
     settings: EngineSettings | None = None
     is_public: bool = False  # whether everybody may see how the agents are
     control: EngineControl | None = None
+    root: Path | None = None  # of the plans
+    edits: Edits = field(default_factory=Edits)
     closing: asyncio.Event | None = None  # set when nothing more is told to those who listen
 
     async def status(self, *, limit: int) -> StatusReport:

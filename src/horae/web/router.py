@@ -14,10 +14,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Any, Final, TypeAlias, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, get_type_hints
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
 
 from horae.core.scope import Scope
@@ -25,10 +24,14 @@ from horae.core.text import is_number
 from horae.core.views import RequestError
 from horae.errors import Exit, HoraeError
 from horae.web.fields import Fields, NoFields, described, kind_of, parsed, query_of
-from horae.web.front import Front
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from horae.web.front import Front
 
 Handler: TypeAlias = Callable[..., Awaitable[Any]]
-Tagging: TypeAlias = Callable[[Front, Request], Awaitable[str]]
+Tagging: TypeAlias = "Callable[[Front, Request], Awaitable[str]]"
 H = TypeVar("H", bound=Handler)
 
 JSON: Final = "application/json"

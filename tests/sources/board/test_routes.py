@@ -48,6 +48,43 @@ async def test_the_board_shows_every_task_and_what_it_waits_for(tmp_path: Path) 
 
 
 @story
+async def test_a_task_is_added_moved_and_assigned_and_the_last_edit_is_undone(
+    tmp_path: Path,
+) -> None:
+    board(tmp_path)
+    async with engine(tmp_path) as here:
+        added = await here.post("board/tasks", {"title": "Sow", "tags": "garden, spring"})
+        assert (added["id"], added["status"], added["tags"]) == (8, "backlog", ["garden", "spring"])
+        file = tmp_path / "board" / "tasks" / "008-sow.md"
+        before = file.read_text()
+        moved = await here.post("board/tasks/8/move", {"status": "todo"})
+        assert moved["status"] == "todo"
+        assigned = await here.post("board/tasks/8/assign", {"assignee": "wren"})
+        assert assigned["assignee"] == "wren"
+        late = await here.ask("edits/undo", {"undo": moved["undo"]})
+        assert late.status_code == 412, "it was assigned since"
+        await here.post("edits/undo", {"undo": assigned["undo"]})
+        assert (await here.get("board/tasks/8"))["assignee"] is None
+        assert file.read_text() == before.replace("backlog", "todo")
+        refused = await here.ask("board/tasks/8/move", {"status": "review"})
+        assert refused.json()["code"] == "transition"
+        odd = await here.ask("board/tasks", {"title": "Odd", "status": "done"})
+        assert odd.status_code == 400
+
+
+@story
+async def test_a_task_is_moved_only_if_nobody_changed_it_since(tmp_path: Path) -> None:
+    file = board(tmp_path)
+    async with engine(tmp_path) as here:
+        tag = (await here.client.get(f"/api/v1/{PLACE}")).headers["etag"]
+        file.write_text(TASK.replace("All of", "None of"))
+        path, sent = f"/api/v1/{PLACE}/move", {"status": "in-progress"}
+        answer = await here.client.post(path, json=sent, headers={"If-Match": tag})
+        assert answer.status_code == 412
+        assert "status: todo" in file.read_text()
+
+
+@story
 async def test_a_schedule_is_set_only_if_nobody_changed_the_task_since(tmp_path: Path) -> None:
     file = board(tmp_path)
     async with engine(tmp_path) as here:
@@ -61,7 +98,7 @@ async def test_a_schedule_is_set_only_if_nobody_changed_the_task_since(tmp_path:
         told = (await here.get("events"))["events"][-1]
         assert (told["kind"], told["facts"]["what"]) == (
             "edited",
-            "changed the schedule of task #7",
+            "Change the schedule of task #7",
         )
         assert file.read_text() == TASK.replace(
             "\n---\nAll", '\ncron_schedule: "0 9 * * MON"\ntimezone: Europe/Berlin\n---\nAll'

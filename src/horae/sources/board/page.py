@@ -1,20 +1,25 @@
-"""Board: the tasks by status, what is in the way of each, and when it comes back."""
+"""Board: the tasks by status, what is in the way of each, and when it comes back; one task."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from horae.core.entry import cron_rule
 from horae.core.text import words
+from horae.core.views import EntryNotFoundError
 from horae.errors import Exit, HoraeError
-from horae.sources.board.rules import STATUSES
+from horae.files.read import read_plan
+from horae.sources.board.rules import STATUSES, moves
 from horae.timing.rfc3339 import parse_rfc3339
+from horae.web.front import offered
 from horae.web.page.sheet import PageRequest, PageView, Sheet
 
 if TYPE_CHECKING:
+    from horae.core.views import ReceiptLine
     from horae.sources.board.routes import BoardTask
 
 CARDS: Final = 50  # of one column
@@ -31,7 +36,9 @@ async def board(asked: PageRequest) -> Sheet:
         said = None
     columns = [] if said is None else await asyncio.to_thread(_columns, said.tasks)
     problems = [] if said is None else said.problems
-    values = {"columns": columns, "problems": problems, "has_board": said}
+    tags = {} if tasks is None or said is None or not said.tasks else await tasks.tags()
+    values = {"columns": columns, "problems": problems, "has_board": said, "task_tags": tags}
+    values["may_edit"] = tasks is not None
     return Sheet("board.html", "Board", "board", values)
 
 
@@ -57,7 +64,20 @@ def _card(task: BoardTask) -> dict[str, Any]:
             coming = parse_rfc3339(task.next[0]) if task.next else None
     except HoraeError as error:
         rule = str(error)
-    return {"task": task, "rule": rule, "next_at": coming}
+    return {"task": task, "rule": rule, "next_at": coming, "moves": moves(task.status)}
 
 
-VIEWS: Final = (PageView("/board", board, "board", "Board"),)
+async def task(asked: PageRequest) -> Sheet:
+    """A task: its fields, its text, and what its runs became."""
+    front, number = asked.front, asked.path_number
+    said, tag = await offered(front.tasks, "board").task(number)
+    text = (await asyncio.to_thread(read_plan, said.file)).text
+    history: list[ReceiptLine] = []
+    for name in (f"task:{number}:work", f"task:{number}"):
+        with suppress(EntryNotFoundError):  # it has no schedule, or nothing assigns it
+            history += (await front.service.history(name, limit=10)).receipts
+    values = {**_card(said), "tag": tag, "text": text, "history": history}
+    return Sheet("task.html", f"#{number} {said.title}", "board", values)
+
+
+VIEWS: Final = (PageView("/board", board, "board", "Board"), PageView("/board/{number}", task))

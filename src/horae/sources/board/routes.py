@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from itertools import islice
 from typing import Annotated, Any, Final, TypeAlias
 
-from msgspec import defstruct
-from msgspec.structs import asdict
+from msgspec import UNSET, defstruct
+from msgspec.structs import asdict, replace
 from starlette.responses import Response
 
 from horae.core.entry import Pause, cron_rule, policy_of
-from horae.core.ports import Clock, Ledger, LedgerError, Trait
+from horae.core.ports import Clock, Ledger, Trait
 from horae.core.scope import Scope
-from horae.core.views import Shape, TimeText
+from horae.core.views import Maybe, RequestError, Shape, TimeText
 from horae.errors import Exit, HoraeError
-from horae.files.read import read_plan
+from horae.files.edit import Splice
+from horae.files.read import Content, read_plan
 from horae.sources.board import rules, tasks
 from horae.sources.board.recycle import triggers_of
 from horae.sources.board.task import TASK_PROPERTIES, Task
 from horae.timing.rfc3339 import format_with_offset
 from horae.timing.zone import zone
 from horae.web.answer import as_json
-from horae.web.fields import Fields, Text, about
+from horae.web.edits import PlannedEdit, commit_new, noticed
+from horae.web.fields import Fields, Required, Text, about
 from horae.web.front import Front, offered
 from horae.web.router import ChangedError, Routes
 
 routes = Routes()
-log = logging.getLogger(__name__)
 _Pauses: TypeAlias = "Mapping[str, Pause]"
 _MANY: Final = 10_000  # pauses
 _POLICY: Final = {
@@ -47,6 +47,7 @@ class TaskScheduleError(HoraeError, code="task_schedule", exit_code=Exit.USAGE):
 
 class BoardTask(tasks.TaskLine, frozen=True, kw_only=True):
     next: tuple[TimeText, ...]
+    undo: str | Maybe = UNSET  # after an edit: what undoes it for ten seconds
 
 
 class BoardPage(Shape, frozen=True, kw_only=True):
@@ -83,27 +84,47 @@ class BoardRequests:
     async def task(self, number: int) -> tuple[BoardTask, str]:
         return await asyncio.to_thread(self._one, number, await self._pauses())
 
-    async def schedule(
-        self, number: int, asked: Mapping[str, Any], *, expected: str | None
-    ) -> tuple[BoardTask, str]:
-        wanted, pauses = _checked(asked), await self._pauses()
+    async def edit(
+        self,
+        front: Front,
+        number: int,
+        decide: Callable[[Task], rules.Changes],
+        *,
+        words: str,
+        expected: str | None,
+    ) -> Response:
+        """Change a task as *decide* says; return it with its tag and what undoes the edit."""
+        card = await asyncio.to_thread(self.files.card, number)
 
-        def work() -> tuple[BoardTask, str]:
-            path = self.files.card(number).path
+        def splices(content: Content) -> Sequence[Splice]:
+            found = tasks.card_of(content)
+            if found.task.id != number:
+                raise ChangedError
+            return tasks.splices_of(content, found.task, decide(found.task))
 
-            def decide(task: Task) -> rules.Changes:
-                # Compared after the text was read that is edited: if the file is saved in
-                # between, the edit itself is refused, and this is asked again.
-                if expected is not None and self._tag(path) != expected:
-                    raise ChangedError
-                return rules.schedule_changes(task, wanted, is_cleared=asked["clear"])
+        file, place = card.path.removeprefix(self.files.top), self.files.directory
+        planned = PlannedEdit(
+            card.path, file, f"{words} #{number}", splices, self._read_again, place, expected
+        )
+        made = await front.edits.make(front, planned._replace(limit=self.files.limit))
+        said, tag = await self.task(number)
+        return _tagged(replace(said, undo=UNSET if made.undo is None else made.undo), tag)
 
-            self.files.change(number, decide, path=path)
-            return self._one(number, pauses)
-
-        said = await asyncio.to_thread(work)
+    async def add(self, front: Front, title: str, fields: rules.Changes, body: str) -> Response:
+        card = await asyncio.to_thread(self.files.add, title, fields, body=body)
+        words = f"Add task #{card.task.id}"
+        await commit_new(card.path, words)
+        await noticed(front, card.path.removeprefix(self.files.top), words)
         self.changed()
-        return said
+        return _tagged(*await self.task(card.task.id))
+
+    async def _read_again(self) -> None:
+        self.changed()
+
+    async def tags(self) -> dict[int, str]:
+        """Return the tag of each task as it was read last."""
+        cards = (await asyncio.to_thread(self.files.read)).cards
+        return {card.task.id: card.digest for card in cards}
 
     async def _pauses(self) -> _Pauses:
         paused = await self.ledger.entries_that_are(Trait.PAUSED, limit=_MANY)
@@ -164,8 +185,7 @@ _TASK: Final = "/api/v1/board/tasks/{number}"
 @routes.get(_TASK, Scope.READ, answer=BoardTask, also=(404, 409), has_tag=True)
 async def task(front: Front, number: int) -> Response:
     """Show one task; its ETag identifies the text of its file."""
-    said, tag = await offered(front.tasks, "board").task(number)
-    return as_json(said, headers={"ETag": f'"{tag}"'})
+    return _tagged(*await offered(front.tasks, "board").task(number))
 
 
 _TEXTS: Final = {
@@ -185,16 +205,75 @@ ScheduleRequest: Final = defstruct(
 )
 
 
+def _tagged(task: BoardTask, tag: str) -> Response:
+    return as_json(task, headers={"ETag": f'"{tag}"'})
+
+
+class NewTask(Fields, frozen=True):
+    title: Annotated[Required, about("title of the task")]
+    status: Annotated[Text, about("`backlog` or `todo`")] = "backlog"
+    priority: Annotated[Text, about("priority of the task")] = ""
+    assignee: Annotated[Text, about("agent that the task is for")] = ""
+    tags: Annotated[Text, about("tags, separated by commas")] = ""
+    text: Annotated[Text, about("text of the task")] = ""
+
+
+@routes.post("/api/v1/board/tasks", Scope.EDIT, answer=BoardTask, has_tag=True)
+async def add_task(front: Front, body: NewTask) -> Response:
+    """Add a task to the board."""
+    if body.status not in {"backlog", "todo"}:
+        raise RequestError(f"status must be backlog or todo, not {body.status!r}")
+    tags = tuple(tag for each in body.tags.split(",") if (tag := each.strip()))
+    fields = {"status": body.status, "priority": body.priority, "assignee": body.assignee}
+    wanted: dict[str, rules.Value | None] = {key: text for key, text in fields.items() if text}
+    if tags:
+        wanted["tags"] = tags
+    return await offered(front.tasks, "board").add(front, body.title, wanted, body.text)
+
+
+class MoveRequest(Fields, frozen=True):
+    status: Annotated[Required, about("the new status")]
+
+
+@routes.post(f"{_TASK}/move", Scope.EDIT, answer=BoardTask, has_tag=True)
+async def move_task(front: Front, number: int, body: MoveRequest, if_match: str | None) -> Response:
+    """Move a task to another status; with If-Match only if the task has not changed."""
+    now, words = front.clock.now(), f"Move to {body.status}: task"
+
+    def decide(task: Task) -> rules.Changes:
+        return rules.transition(task, body.status, now=now)
+
+    kept = offered(front.tasks, "board")
+    return await kept.edit(front, number, decide, words=words, expected=if_match)
+
+
+class AssignRequest(Fields, frozen=True):
+    assignee: Annotated[Text, about("agent that the task is for; empty: none")] = ""
+
+
+@routes.post(f"{_TASK}/assign", Scope.EDIT, answer=BoardTask, has_tag=True)
+async def assign_task(
+    front: Front, number: int, body: AssignRequest, if_match: str | None
+) -> Response:
+    """Assign a task to an agent; with If-Match only if the task has not changed."""
+
+    def decide(_: Task) -> rules.Changes:
+        return {"assignee": body.assignee.strip() or None}
+
+    kept = offered(front.tasks, "board")
+    return await kept.edit(front, number, decide, words="Assign task", expected=if_match)
+
+
 @routes.add(
     "PUT", f"{_TASK}/schedule", Scope.EDIT, answer=BoardTask, body=ScheduleRequest, has_tag=True
 )
 async def schedule_task(front: Front, number: int, body: Fields, if_match: str | None) -> Response:
     """Set or clear the schedule of a task; with If-Match only if the task has not changed."""
     wanted = {name: None if value == "" else value for name, value in asdict(body).items()}
-    kept = offered(front.tasks, "board")
-    said, tag = await kept.schedule(number, wanted, expected=if_match)
-    try:
-        await front.service.note_edit(said.file, f"changed the schedule of task #{said.id}")
-    except LedgerError as error:  # the edit is made, and is not made again
-        log.warning("cannot record the edit of %s: %s", said.file, error)
-    return as_json(said, headers={"ETag": f'"{tag}"'})
+    fields = _checked(wanted)
+
+    def decide(task: Task) -> rules.Changes:
+        return rules.schedule_changes(task, fields, is_cleared=bool(wanted["clear"]))
+
+    kept, words = offered(front.tasks, "board"), "Change the schedule of task"
+    return await kept.edit(front, number, decide, words=words, expected=if_match)

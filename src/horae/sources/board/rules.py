@@ -186,12 +186,17 @@ def work_policy(task: Task) -> Policy:
     return policy_of({} if said is None else {"API": said}, zone_name="UTC")
 
 
+def moves(status: str) -> tuple[str, ...]:
+    """Return the statuses to which a task with this one may move."""
+    return _MOVES.get(status, STATUSES)
+
+
 def transition(task: Task, status: str, *, now: datetime) -> Changes:
     """Return the fields that a move to another status changes; to stay is always allowed."""
     status = status.replace("_", "-")
     if status == task.status:
         return {}
-    if status not in _MOVES.get(task.status, STATUSES):
+    if status not in moves(task.status):
         raise TransitionError(task.status, status)
     changes: dict[str, Value | None] = {"status": status}
     if status != "blocked":

@@ -95,6 +95,7 @@ class Card(NamedTuple):
     path: str
     oddities: tuple[Diagnostic, ...] = ()
     is_asked: bool = False  # whether an edit was decided on, be it made already
+    digest: str = ""  # of its file, when it was read
 
 
 class TaskLine(Shape, frozen=True, kw_only=True):
@@ -416,7 +417,7 @@ def card_of(content: Content) -> Card:
     wrong = next((each for each in problems if each.severity is Severity.ERROR), None)
     if wrong is not None or task is None:
         raise TaskFileError(content.path, wrong or problems[0])
-    return Card(task, content.path, problems)
+    return Card(task, content.path, problems, digest=content.digest)
 
 
 def splices_of(content: Content, task: Task, changes: Changes) -> list[Splice]:

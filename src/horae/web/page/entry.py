@@ -30,6 +30,8 @@ async def entry(asked: PageRequest) -> Sheet:
     values |= {"fires": [], "changes": [], "policy": "", "is_agent": False, "item": None}
     values["schedule"] = ""
     values["forecast"] = None
+    is_planned = found.source == "org" and found.gone_at is None
+    values["can_schedule"] = is_planned and asked.front.root is not None
     values["tags"] = await asked.context.tags(found)
     values["tag"] = tag_of_entry(found)
     if isinstance(item, Entry):

@@ -7,16 +7,36 @@ const FIELDS = {
   until: { label: "Until", placeholder: "2h, or 2026-06-06T09:00:00Z", maxLength: 40 },
   note: { label: "Note", placeholder: "optional", maxLength: 200 },
   reason: { label: "Reason", placeholder: "optional", maxLength: 200 },
+  title: { label: "Title", required: true, maxLength: 200 },
+  status: { label: "Status" },
+  assignee: { label: "Assignee", placeholder: "nobody", maxLength: 100 },
+  tags: { label: "Tags", placeholder: "separated by commas", maxLength: 200 },
 };
 let hiding = null;
 
-export function say(text, isBad = false) {
+// Say what became of something, and for ten seconds offer to undo it.
+export function say(text, isBad = false, undo = null) {
   said.textContent = text;
   said.className = isBad ? "shown bad" : "shown";
+  if (undo !== null) {
+    const button = document.createElement("button");
+    button.textContent = "Undo";
+    button.dataset.key = "z";
+    button.addEventListener("click", () => takeBack(undo));
+    said.append(" ", button);
+  }
   clearTimeout(hiding);
   hiding = setTimeout(() => {
     said.className = "";
-  }, isBad ? 10000 : 4000);
+    said.querySelector("button")?.remove();
+  }, isBad || undo !== null ? 10000 : 4000);
+}
+
+async function takeBack(undo) {
+  const changed = () => say("Not undone: the file has changed since.", true);
+  const told = await ask("/api/v1/edits/undo", { undo }, { changed });
+  if (told !== null) say(told.commit ? `Undone, as commit ${told.commit.slice(0, 12)}` : "Undone");
+  await refresh();
 }
 
 function onceKey() {
@@ -49,15 +69,18 @@ export async function ask(url, body, { method = "POST", tag = "", changed = null
   return null;
 }
 
-// Show fields, such as "until=1h note", and return what is written in them; null if cancelled.
+// Show fields, such as "until=1h; status:todo|done", and return what is written in them; null if
+// cancelled.
 export function askFor(words, title) {
   document.getElementById("ask-head").textContent = title;
   document.getElementById("ask-ok").textContent = title.split(/[:\s]/, 1)[0];
-  const fields = words.split(" ").map((word) => {
-    const [name, value = ""] = word.split("=");
+  const fields = words.split("; ").map((word) => {
+    const [, name, options, value = ""] = /^(\w+)(?::([^=]*))?(?:=(.*))?$/.exec(word);
     const { label, ...about } = FIELDS[name];
     const line = document.createElement("label");
-    const input = Object.assign(document.createElement("input"), { name, value, ...about });
+    const input = document.createElement(options ? "select" : "input");
+    Object.assign(input, { name, value, ...about });
+    if (options) input.append(...options.split("|").map((each) => new Option(each)));
     line.append(`${label} `, input);
     return line;
   });
@@ -67,7 +90,7 @@ export function askFor(words, title) {
   return new Promise((done) => {
     const over = () => {
       const form = new FormData(asking.querySelector("form"));
-      const given = [...form].filter(([, value]) => value.trim() !== "");
+      const given = [...form].map(([name, value]) => [name, value.trim()]);
       done(asking.returnValue === "ok" ? Object.fromEntries(given) : null);
     };
     asking.addEventListener("close", over, { once: true });
@@ -88,6 +111,10 @@ function isSure(button) {
 
 // Say what a person saw, and what stands there now.
 async function sayBoth(post, seen) {
+  if (!post.includes("/entries/")) {
+    say("Nothing was done: the task has changed since the page was loaded.", true);
+    return;
+  }
   const url = post.replace(/\/\w+$/, "");
   const now = await fetch(url, { cache: "no-store" }).then((answer) => answer.json());
   const pause = now.pause ? `paused since ${now.pause.at.slice(0, 19)}` : "not paused";
@@ -119,12 +146,17 @@ async function act(button) {
     location.assign(then);
     return;
   }
-  if (told !== null) say(done);
+  if (told !== null) say(done, false, told.undo ?? null);
   delete button.dataset.busy;
   await refresh();
 }
 
 export function listenForActions() {
+  asking.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.target.nodeName !== "SELECT") return;
+    event.preventDefault(); // it would open the list
+    asking.querySelector("form").requestSubmit(document.getElementById("ask-ok"));
+  });
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button[data-post]");
     if (button !== null) act(button);

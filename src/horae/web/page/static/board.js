@@ -138,13 +138,35 @@ async function save(body) {
   const told = await ask(url, body, { method: "PUT", tag, changed: () => meet(body) });
   if (told === null) return;
   part("scheduling").close();
-  say(`Schedule of #${task} saved.`);
+  say(`Schedule of #${task} saved.`, false, told.undo ?? null);
   await refresh();
+}
+
+// Cards are dragged from column to column.
+function moveCards() {
+  let card = null;
+  document.addEventListener("dragstart", (event) => {
+    card = event.target.closest?.("[data-task]") ?? null;
+  });
+  document.addEventListener("dragover", (event) => {
+    if (card !== null && event.target.closest("[data-status]")) event.preventDefault();
+  });
+  document.addEventListener("drop", async (event) => {
+    const status = event.target.closest("[data-status]")?.dataset.status;
+    if (card === null || status === undefined) return;
+    event.preventDefault();
+    const { task: number, tag } = card.dataset;
+    card = null;
+    const changed = () => say("Nothing was done: the task has changed meanwhile.", true);
+    const told = await ask(`/api/v1/board/tasks/${number}/move`, { status }, { tag, changed });
+    if (told !== null) say(`#${number} moved to ${told.status}.`, false, told.undo ?? null);
+    await refresh();
+  });
 }
 
 export function setSchedules() {
   const form = part("sched-form");
-  if (form === null) return;
+  moveCards();
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button[data-schedule]");
     if (button !== null) open(button);

@@ -85,7 +85,7 @@ async function act(what) {
   } else if (found.length === 0) say("Select an entry first: j and k move, x selects.", true);
   else if (what === "backfill") backfill(found);
   else if (what === "pause") {
-    const given = await askFor("until note", "Pause the selected entries");
+    const given = await askFor("until; note", "Pause the selected entries");
     if (given !== null) await each(what, found, given);
   } else await each(what, found);
 }
