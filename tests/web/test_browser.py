@@ -524,6 +524,26 @@ def test_an_agent_is_told_to_tick_and_its_day_goes_on(person: Person) -> None:
     assert person.all(f"{selector} .strip li")
 
 
+def test_an_agent_has_its_definition_its_claims_and_what_it_said(person: Person) -> None:
+    person.go("/entries/wren")
+    person.says("Agent: wren", "#agent")
+    person.says("#5 Write it all down", "#agent")
+    person.says("* The writer :agent:", "#definition")
+    assert "Last transcript" in person.text("#agent")
+
+
+def test_a_step_opens_its_output_by_keys(person: Person) -> None:
+    from selenium.webdriver import Keys
+
+    receipt = person.ask("entries/steps/run")["receipt"]
+    person.until(lambda: person.ask(f"receipts/{receipt}", "GET")["ended_at"])
+    person.go(f"/receipts/{receipt}")
+    person.until(lambda: len(person.all(".gantt > li")) == 2 or None)
+    press_keys(person, "j", "j", Keys.ENTER)
+    person.until(lambda: person.lines("li.at") or None)
+    person.says("Sum up", "#log li.at")
+
+
 def test_the_calendar_says_what_the_agenda_says(person: Person) -> None:
     answer = subprocess.run(
         [sys.executable, "-m", "horae.cli.main", "agenda", "plan.org", "--days", "9", "--json"],
@@ -943,7 +963,7 @@ def test_a_backfill_of_selected_entries_says_first_how_many_runs_it_has(person: 
 
 
 def test_rows_stay_where_they_are_while_the_focus_is_on_them(person: Person) -> None:
-    person.go("/entries?sort=last&q=plan.org")
+    person.go("/entries?sort=last&q=Speak")
     titles = "return [...document.querySelectorAll('tr .title')].map((each) => each.textContent)"
     before = person.driver.execute_script(titles)
     assert before[0] != "Speak slowly"

@@ -29,7 +29,7 @@ from horae.sources.plans.arming import scan_plan
 from horae.timing.zone import local
 from horae.web.page import routes
 from horae.web.page.calendar import FEW, day_lines
-from horae.web.page.run import graph
+from horae.web.page.run import gantt
 from horae.web.page.sheet import PageTime, Static, plain
 from horae.web.page.timeline import count
 from reasons import because
@@ -467,6 +467,43 @@ async def test_an_entry_shows_its_rule_in_words_its_next_fires_and_its_history(
 
 
 @story
+async def test_an_entry_shows_what_it_runs_who_wrote_its_rule_and_how_it_went(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "plan.org").write_text(PLAN)
+    for args in (
+        ("init", "-q"),
+        ("add", "plan.org"),
+        ("-c", "user.name=Ana", "-c", "user.email=a@b.org", "commit", "-qm", "Begin <here>"),
+    ):
+        subprocess.run(["git", "-C", str(tmp_path), *args], check=True)
+    async with opened(tmp_path) as open_:
+        for name in ("mail", "evil", "evil", "mail"):
+            await open_.here.ended((await open_.here.post(f"entries/{name}/run"))["receipt"])
+        text = await open_.page("/entries/mail")
+        assert "echo no mail" in text, "what it runs"
+        assert "catch-up none <small>set here</small>" in text
+        assert "by Ana in <code>" in text
+        assert "Begin &lt;here&gt;" in text
+        assert "100 % good" in text
+        bad = await open_.page("/entries/evil?status=failed")
+        assert "0 % good" in bad
+        assert bad.count('class="status failed"') == 2
+        none = await open_.page("/entries/evil?status=done")
+        assert "No such receipts." in none
+
+
+@story
+async def test_a_rule_that_is_not_committed_has_no_author(tmp_path: Path) -> None:
+    (tmp_path / "plan.org").write_text("* Other\n")
+    for args in (("init", "-q"), ("add", "plan.org")):
+        subprocess.run(["git", "-C", str(tmp_path), *args], check=True)
+    (tmp_path / "plan.org").write_text(PLAN)
+    async with opened(tmp_path) as open_:
+        assert "rule last changed" not in await open_.page("/entries/mail")
+
+
+@story
 async def test_a_receipt_shows_its_record_and_the_end_of_its_log(tmp_path: Path) -> None:
     async with opened(tmp_path) as open_:
         asked = await open_.here.post("entries/evil/run")
@@ -593,17 +630,41 @@ def test_any_day_can_be_drawn(size: int, data: st.DataObject) -> None:
     assert all(0 < node.x < 360 and 0 < node.y < 240 for node in ring.nodes)
 
 
-def test_a_step_stands_to_the_right_of_the_one_whose_output_it_takes() -> None:
-    steps = graph(
+def test_the_steps_of_a_run_stand_where_their_times_are() -> None:
+    at = "2026-04-01T09:00:0"
+    steps = gantt(
         {
-            "steps": [{"name": "beds", "status": "done"}, {"name": "dry", "after": "beds"}],
-            "sub_workflows": [{"steps": [{"name": "look", "status": "failed"}]}],
-        }
+            "steps": [
+                {"name": "beds", "status": "done", "started": f"{at}0Z", "finished": f"{at}4Z"},
+                {"name": "dry", "status": "failed", "started": f"{at}4Z", "finished": f"{at}8Z"},
+                {"name": "rest", "status": "skipped", "after": "dry"},
+            ],
+        },
+        {"dry": 7},
     )
     assert steps is not None
-    by_name = {box.name: box for box in steps.boxes}
-    assert by_name["dry"].x > by_name["beds"].x == by_name["look"].x
-    assert len(steps.lines) == 1
+    assert steps.length == timedelta(seconds=8)
+    assert [(each.x, each.width, each.line) for each in steps.rows] == [
+        (0, 50, None),
+        (50, 50, 7),
+        (0, 0, None),
+    ]
+    assert steps.rows[1].said == "failed, 4s"
+
+
+def test_steps_without_times_follow_what_they_waited_for() -> None:
+    steps = gantt(
+        {
+            "steps": [
+                {"name": "beds", "status": "done", "seconds": 1.0},
+                {"name": "dry", "status": "done", "seconds": 3.0, "after": "beds"},
+            ],
+            "sub_workflows": [{"steps": [{"name": "look", "status": "failed", "seconds": 2}]}],
+        },
+        {},
+    )
+    assert steps is not None
+    assert [(each.x, each.width) for each in steps.rows] == [(0, 25), (25, 75), (0, 50)]
 
 
 @settings(max_examples=scaled(400))
@@ -613,14 +674,15 @@ def test_a_step_stands_to_the_right_of_the_one_whose_output_it_takes() -> None:
         lambda some: (
             st.lists(some)
             | st.dictionaries(
-                st.sampled_from(["steps", "sub_workflows", "name", "after", "seconds"]), some
+                st.sampled_from(["steps", "sub_workflows", "name", "after", "seconds", "started"]),
+                some,
             )
         ),
     )
 )
 def test_no_record_is_too_odd_to_be_drawn(record: object) -> None:
-    steps = graph(record) if isinstance(record, dict) else None
-    assert steps is None or steps.boxes
+    steps = gantt(record, {}) if isinstance(record, dict) else None
+    assert steps is None or steps.rows
 
 
 @given(st.binary())

@@ -358,11 +358,21 @@ def policy_words(policy: Policy, *, zone_name: str, usual: rules.CatchUp | None 
     'catch-up latest, overlap skip, up to 3 retries, the first after 30s'
     """
     policy = structs.replace(policy, catchup=policy.catchup or usual)
-    said = []
+    parts = policy_parts(policy, zone_name=zone_name)
+    # What is a default is not said, but a choice is.
+    said = (
+        words
+        for each, words in parts
+        if (value := each.of(policy)) != each.default or isinstance(value, StrEnum)
+    )
+    return ", ".join(said)
+
+
+def policy_parts(policy: Policy, *, zone_name: str) -> list[tuple[rules.PolicyProperty, str]]:
+    """Return each property of a policy with its value in words."""
+    found = []
     for each in rules.PROPERTIES:
         value = text = each.of(policy)
-        if value == each.default and not isinstance(value, StrEnum):
-            continue  # but a choice is said in any case
         match value:
             case timedelta():
                 text = format_duration(value)
@@ -370,8 +380,8 @@ def policy_words(policy: Policy, *, zone_name: str, usual: rules.CatchUp | None 
                 text = moment_text(value, zone_name)
             case tuple():
                 text = " and ".join(map(str, value))
-        said.append(each.words.format(text))
-    return ", ".join(said)
+        found.append((each, each.words.format(text)))
+    return found
 
 
 def run_words(run: Attempt, zone_name: str, *, is_over: bool = False) -> str:

@@ -1,21 +1,32 @@
-"""Entry: its rule in words, its next fires, what became of those before, and why."""
+"""Entry: its rule and who wrote it, what it runs, its next fires, its past, and why."""
 
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.entry import Entry, Work
-from horae.core.explain import entry_policy_words, parse_ask
+from horae.core.entry_list import EntryState
+from horae.core.explain import entry_policy_words, parse_ask, policy_parts
 from horae.core.project import project, seams
-from horae.core.receipt import OPEN
+from horae.core.receipt import BAD, ENDS, OPEN, RECEIPT_STATUSES
 from horae.core.text import written_rule
-from horae.core.views import EntryLine, RequestError
+from horae.core.views import EntryLine, RequestError, entry_row
+from horae.org.document import read
 from horae.timing.phrases import is_phrase
 from horae.web.front import tag_of_entry
-from horae.web.page.sheet import DAY, FAR, PageRequest, PageView, Sheet
+from horae.web.page.agent import agent_facts
+from horae.web.page.sheet import DAY, FAR, PageRequest, PageTime, PageView, Sheet, rough, say
 from horae.web.page.timeline import firing
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from horae.core.views import EndMark
+
+TREND: Final = 60  # ends
 
 
 async def entry(asked: PageRequest) -> Sheet:
@@ -29,7 +40,8 @@ async def entry(asked: PageRequest) -> Sheet:
     values: dict[str, object] = {"line": line, "history": history, "status": status}
     values |= {"fires": [], "changes": [], "policy": "", "is_agent": False, "item": None}
     values["schedule"] = ""
-    values["forecast"] = None
+    values |= {"forecast": None, "text": "", "policies": [], "trend": None, "blame": None}
+    values |= {"agent": None, "statuses": RECEIPT_STATUSES}
     is_planned = found.source == "org" and found.gone_at is None
     values["can_schedule"] = is_planned and asked.front.root is not None
     values["tags"] = await asked.context.tags(found)
@@ -45,10 +57,67 @@ async def entry(asked: PageRequest) -> Sheet:
         coming = await service.forecast(str(found.number), days=30)
         values["forecast"] = next(iter(coming.rows), None)
         values["is_agent"] = item.work is Work.TICK
+        text = await asked.ledger.text(item.digest) or ""
+        headlines = read(text).headlines if text.startswith("*") else []
+        own = set(headlines[0].props) if headlines else set()
+        values |= {"text": text, "policies": policy_origins(item, own)}
+        ends = await asked.ledger.receipts(entry=found.number, statuses=ENDS, limit=TREND)
+        row = entry_row(found, item.zone, EntryState.ARMED, ends.receipts)
+        values["trend"] = trend(row.ends, look)
+        if found.source == "org":
+            values["blame"] = await asked.context.blame(found)
+        if item.agents or values["is_agent"]:
+            values["agent"] = await agent_facts(asked, found, item.agents or (line.title,))
         if is_phrase(found.mark.rule) and found.source == "org":
             values["schedule"] = f"{found.mark.rule} means {written_rule(item.rule)}"
     busy = any(each.status in OPEN for each in history.receipts)
     return Sheet("entry.html", line.title, "", values, every=2 if busy else 30)
+
+
+class TrendBar(NamedTuple):
+    x: float  # in percent, as the width
+    height: float  # of 100
+    status: str
+    receipt: int
+    said: str
+
+
+class Trend(NamedTuple):
+    """How the last runs ended, and how long they took."""
+
+    bars: list[TrendBar]
+    width: float
+    longest: timedelta
+    usual: timedelta
+    good: int  # of 100
+
+
+def trend(ends: Sequence[EndMark], look: PageTime) -> Trend | None:
+    if len(ends) < 2:
+        return None
+    lengths = sorted(each.seconds or 0.0 for each in ends)
+    longest, width = lengths[-1], 100 / max(20, len(ends))
+    bars = []
+    for place, each in enumerate(ends):
+        took = each.seconds or 0.0
+        height = max(6.0, 100 * took / longest) if longest else 100.0
+        said = f"{say(each.status)}, {look.short(each.planned_at)}"
+        said += f", {rough(timedelta(seconds=took))}" if each.seconds is not None else ""
+        at = round(place * width, 2)
+        bars.append(TrendBar(at, round(height, 1), each.status, each.receipt, said))
+    good = round(100 * sum(each.status not in BAD for each in ends) / len(ends))
+    usual = timedelta(seconds=lengths[len(lengths) // 2])
+    return Trend(bars, round(width * 0.8, 2), timedelta(seconds=longest), usual, good)
+
+
+def policy_origins(entry: Entry, own: Collection[str]) -> list[tuple[str, str]]:
+    """Return each property of a policy that is no default, in words, and where it is set."""
+    parts = policy_parts(entry.policy, zone_name=entry.zone)
+    return [
+        (words, "set here" if each.key in own else "inherited")
+        for each, words in parts
+        if each.of(entry.policy) != each.default
+    ]
 
 
 async def why(asked: PageRequest) -> Sheet:

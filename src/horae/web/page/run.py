@@ -1,8 +1,9 @@
-"""Run: a receipt and its attempts, the steps of a run as a graph, and its log."""
+"""Run: a receipt and its attempts, the steps of a run to scale, and its log."""
 
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -11,7 +12,7 @@ from horae.core.explain import filed_policy_words
 from horae.core.receipt import BAD, OPEN
 from horae.core.text import size_text
 from horae.process.logs import RunLog, steps_in
-from horae.web.page.sheet import PageRequest, PageView, Sheet, plain, say
+from horae.web.page.sheet import PageRequest, PageView, Sheet, plain, rough, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,24 +22,24 @@ if TYPE_CHECKING:
 
 
 STEPS: Final = 60  # of a run
+_LONGEST: Final = 1e9  # seconds of a step
 TAIL: Final = 8 << 10  # bytes of a log that a page begins with
 
 
-class Box(NamedTuple):
+class StepRow(NamedTuple):
+    """A step of a run: when it ran in percent of all of them, and where its output begins."""
+
     name: str
     status: str
-    x: int
-    y: int
+    x: float
+    width: float
     said: str
+    line: int | None
 
 
-class Steps(NamedTuple):
-    """The steps of a run as a graph; each line leads from one to one that took its output."""
-
-    boxes: list[Box]
-    lines: list[str]
-    width: int
-    height: int
+class Gantt(NamedTuple):
+    rows: list[StepRow]
+    length: timedelta
     more: int
 
 
@@ -66,9 +67,10 @@ async def _record(front: Front, number: int, chosen: int | None) -> Sheet:
         values |= {"log": log.text.splitlines(), "is_whole": log.is_whole and not left_out}
         steps = await asyncio.to_thread(RunLog(front.log_of(run)).steps)
         values["log_steps"] = [each.line for each in steps]
+        begins = {each.name: each.line for each in steps}
         values["left_out"] = _bytes(left_out) if left_out else ""
         record = run.facts.get("record")
-        values["steps"] = graph(record) if isinstance(record, dict) else None
+        values["steps"] = gantt(record, begins) if isinstance(record, dict) else None
         told = []
         for name, value in run.facts.items():
             if name not in _UNTOLD and value not in (None, "", 0, {}, []):
@@ -94,30 +96,44 @@ _FACTS: Final[Mapping[str, tuple[str, Callable[[Any], str]]]] = {
 }
 
 
-def graph(record: Mapping[str, Any]) -> Steps | None:
+def gantt(record: Mapping[str, Any], lines: Mapping[str, int]) -> Gantt | None:
+    """Return the steps of a run to scale; without its times a step follows what it waited for."""
     found = list(islice(steps_in(record), STEPS + 1000))
-    steps, more = found[:STEPS], max(0, len(found) - STEPS)
-    if not steps:
+    ends: dict[str, float] = {}
+    spans: list[tuple[float, float] | None] = []
+    begins = [at for each in found if (at := _seconds(each.get("started"))) is not None]
+    first = min(begins, default=0.0)
+    for step in found[:STEPS]:
+        start, took = _seconds(step.get("started")), step.get("seconds")
+        length = float(took) if isinstance(took, float | int) and 0 <= took < _LONGEST else None
+        finished = _seconds(step.get("finished"))
+        if start is not None and finished is not None:
+            length = max(0.0, finished - start)
+        begin = start - first if start is not None else ends.get(str(step.get("after")), 0.0)
+        spans.append(None if length is None else (begin, length))
+        ends[str(step.get("name"))] = begin + (length or 0.0)
+    if not spans:
         return None
-    boxes: dict[str, Box] = {}
-    lines: list[str] = []
-    for number, step in enumerate(steps):
+    whole = max((begin + length for begin, length in filter(None, spans)), default=0.0) or 1.0
+    rows = []
+    for step, span in zip(found, spans, strict=False):
         name, after = str(step.get("name")), step.get("after")
-        before = boxes.get(str(after)) if after else None
-        column = 0 if before is None else (before.x - 10) // 190 + 1
-        took = step.get("seconds")
-        time = f"{took:.1f} s" if isinstance(took, float | int) else ""
-        told = (str(step.get("lang") or ""), say(step.get("status")), time)
-        said = ", ".join(each for each in (*told, str(step.get("error") or "")[:200]) if each)
-        short = name if len(name) <= 22 else f"{name[:21]}…"
-        x, y = 10 + 190 * min(column, 12), 10 + 44 * number
-        boxes[name] = Box(short, str(step.get("status")), x, y, said)
-        if before is not None and before.x < x:
-            x1, y1, x2, y2 = before.x + 160, before.y + 16, x, y + 16
-            half = (x1 + x2) // 2
-            lines.append(f"M{x1} {y1}C{half} {y1} {half} {y2} {x2} {y2}")
-    width = max(box.x for box in boxes.values()) + 180
-    return Steps(list(boxes.values()), lines, width, 10 + 44 * len(steps), more)
+        begin, length = span or (0.0, 0.0)
+        told = [str(step.get("lang") or ""), say(step.get("status"))]
+        told += [rough(timedelta(seconds=length))] if span else []
+        told += [f"after {str(after)[:100]}"] if after else []
+        told += [str(step.get("error"))[:200]] if step.get("error") else []
+        x, width = round(100 * begin / whole, 2), round(100 * length / whole, 2)
+        said = ", ".join(filter(None, told))
+        rows.append(StepRow(name, str(step.get("status")), x, width, said, lines.get(name)))
+    return Gantt(rows, timedelta(seconds=whole), max(0, len(found) - STEPS))
+
+
+def _seconds(text: object) -> float | None:
+    try:
+        return datetime.fromisoformat(str(text)).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 class Tail(NamedTuple):

@@ -29,6 +29,7 @@ from horae.errors import Exit, HoraeError
 from horae.files.read import MOST, find_plans, read_plan
 from horae.org.document import read
 from horae.sources.board.task import parse
+from horae.sources.plans.routes import Blame, rule_blame
 from horae.timing.zone import instant, local, zone
 from horae.web.answer import CONTROLS, HEADERS, STATUSES, harmless, shrunk
 from horae.web.fields import moment_of
@@ -211,6 +212,19 @@ class PageContext:
     most_plans: int = MOST
     _tags: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by the digest of a text
     _inbox: dict[int, tuple[timedelta, Inbox]] = field(default_factory=dict)  # by the last event
+
+    _blames: dict[tuple[str, str, str], Blame | None] = field(default_factory=dict)
+
+    async def blame(self, found: Listed) -> Blame | None:
+        """Return the commit that last changed the rule of an entry, if its plan is under git."""
+        if self.root is None or found.gone_at is not None:
+            return None
+        key = found.item.origin.file, found.mark.address, found.mark.rule
+        if key not in self._blames:
+            if len(self._blames) >= KEPT:
+                self._blames.clear()
+            self._blames[key] = await rule_blame(self.root, found)
+        return self._blames[key]
 
     async def inbox(self) -> Inbox:
         """Return the inbox, which every page counts: as it is after the last event, or just was."""
