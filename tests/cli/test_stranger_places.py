@@ -163,11 +163,12 @@ def test_what_is_wrong_in_a_file_of_triggers_is_found_where_it_stands(
     assert (applied.code, found["message"] in applied.err) == (1, True)
 
 
-def test_one_agent_in_two_files_is_found_in_the_second(call: Call, folder: Path) -> None:
+def test_one_agent_in_two_files_is_found_in_both(call: Call, folder: Path) -> None:
     (folder / "agents/twice.yml").write_text("name: reporter\ncommand: [cat]\n")
-    [found] = call("check", "--json").data
-    assert (found["file"], found["code"]) == (".agentd/agents/twice.yml", "agentd")
-    assert ".agentd/agents/reporter.yml:1" in found["message"]
+    first, second = call("check", "--json").data
+    for found, other in ((first, second), (second, first)):
+        assert found["code"] == "agentd"
+        assert found["message"] == f"the agent 'reporter' is also in {other['file']}"
 
 
 def test_an_odd_field_is_a_warning_beside_the_findings_of_plans(call: Call, folder: Path) -> None:
