@@ -89,7 +89,8 @@ def test_why_tells_why_a_task_is_not_assigned(crew: Call) -> None:
     for title, why in said.items():
         assert crew("why", title).out.endswith(f"\n\nnot assigned: {why}\n")
     Path("horae.toml").unlink()
-    assert crew("why", "Taken").out.endswith("\n\nnot assigned: crew.def is not set\n")
+    unset = "neither crew.def nor board.command is set"
+    assert crew("why", "Taken").out.endswith(f"\n\nnot assigned: {unset}\n")
 
 
 def test_the_entry_of_a_task_that_is_over_says_what_became_of_the_task(call: Call) -> None:

@@ -336,7 +336,8 @@ def _odd(
     if task.status not in CLOSED and (unplaced := unplaced_words(task, crew)):
         field = "assignee" if task.text("assignee") else "roles"
         known = crew if field == "assignee" else _roles_in(crew)
-        yield field, unplaced, f"write one of {', '.join(known)}, or remove {field}"
+        write = f"write {'one of ' * (len(known) > 1)}{', '.join(known)}, or " if known else ""
+        yield field, unplaced, f"{write}remove {field}"
 
 
 def unplaced_words(task: Task, crew: Members) -> str:
