@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import re
 import stat
 import struct
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
+
+from msgspec import MsgspecError, Struct, field, json
+from msgspec.structs import replace
 
 from horae.core.text import instant_text
 from horae.errors import Exit, HoraeError
@@ -52,14 +53,18 @@ class LockUse(StrEnum):
     RUN = "run"  # a command that executes one run, without an engine
     COMMAND = "command"  # a command that changes the ledger, without an engine
 
+    @classmethod
+    def _missing_(cls, value: object) -> LockUse:  # noqa: ARG003 - a newer horae has more of them
+        return cls.ENGINE
 
-@dataclass(frozen=True, slots=True)
-class LockHolder:
+
+class LockHolder(Struct, frozen=True):
     pid: int | None
     command: str = ""  # such as `horae run`; of an engine only the program
     since: str = ""
     use: LockUse = LockUse.ENGINE  # an older version of horae does not say it
-    is_stopping: bool = False  # an engine that waits for its runs and takes no requests
+    # An engine that waits for its runs and takes no requests.
+    is_stopping: bool = field(default=False, name="stopping")
     zone: str = ""  # of the plans, as an engine reads them
     restarts: int = 0  # of an engine, in the same process
     restart_error: str = ""  # why the last one failed, if it did
@@ -132,7 +137,7 @@ class Lock:
         since = f"{now:%Y-%m-%dT%H:%M:%SZ}"
         said = {"pid": os.getpid(), "command": command, "since": since, "use": use}
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(said).encode() + b"\n", 0)
+        os.pwrite(descriptor, json.encode(said) + b"\n", 0)
         return cls(descriptor, path)
 
     @classmethod
@@ -152,9 +157,9 @@ class Lock:
         """Write into the lock what its engine does, for those that look at it."""
         if self._descriptor is None:
             return
-        with suppress(OSError, ValueError):  # then an engine that does not answer is found there
-            said = json.loads(os.pread(self._descriptor, 4096, 0))
-            data = json.dumps({**said, **facts}).encode() + b"\n"
+        with suppress(OSError, MsgspecError):  # then an engine that does not answer is found there
+            said = json.decode(os.pread(self._descriptor, 4096, 0), type=dict)
+            data = json.encode({**said, **facts}) + b"\n"
             os.pwrite(self._descriptor, data, 0)
             os.ftruncate(self._descriptor, len(data))
 
@@ -299,18 +304,12 @@ def _lock(descriptor: int, path: Path) -> None:
 def _held_by(descriptor: int) -> LockHolder:
     """Return the holder: the kernel knows its number, the file the rest."""
     pid = _holder(descriptor)
-    said: object = None
-    with suppress(ValueError):  # its holder is about to write it
-        said = json.loads(os.pread(descriptor, 4096, 0))
     # The file may hold nonsense, or still tell of a holder before this one.
-    if not isinstance(said, dict) or pid not in {None, said.get("pid")}:
-        said = {}
-    command, since = str(said.get("command", "")), str(said.get("since", ""))
-    use = LockUse(said["use"]) if said.get("use") in list(LockUse) else LockUse.ENGINE
-    is_stopping, zone = said.get("stopping") is True, str(said.get("zone", ""))
-    restarts, error = said.get("restarts"), str(said.get("restart_error", ""))
-    count = restarts if isinstance(restarts, int) else 0
-    return LockHolder(pid, command, since, use, is_stopping, zone, count, error)
+    with suppress(MsgspecError):
+        said = json.decode(os.pread(descriptor, 4096, 0), type=LockHolder)
+        if pid in {None, said.pid}:
+            return replace(said, pid=pid)
+    return LockHolder(pid)
 
 
 def _holder(descriptor: int) -> int | None:
