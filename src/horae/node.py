@@ -100,7 +100,6 @@ async def open_member(config: Config) -> AsyncIterator[ClusterNode]:
             config.store,
             timeouts=for_work(lease),
             lease_timeouts=for_leases(lease),
-            send=queues.enqueue,
             is_shared=True,
         )
         stack.push_async_callback(ledger.close)

@@ -38,7 +38,7 @@ from horae.core.receipt import Reason, ReasonCode, Status
 from horae.core.scope import Scope
 from horae.core.source import Scan
 from horae.sources.triggers.store import TriggerStore
-from horae.store import moving, pg_schema, pg_wire, postgres
+from horae.store import carrier, moving, pg_schema, pg_wire, postgres
 from horae.store.leases import LeaseOverError
 from horae.store.ledger import NodeJoin
 from horae.store.pg_wire import heard
@@ -91,12 +91,16 @@ def url() -> str:
 
 
 @asynccontextmanager
-async def opened(url: str, **how: Any) -> AsyncIterator[PostgresLedger]:
+async def opened(url: str, *, send: Any = None, **how: Any) -> AsyncIterator[PostgresLedger]:
+    """Give a ledger; *send* puts jobs into the queue instead of PgQueuer."""
     ledger = await PostgresLedger.open(url, **how)
-    try:
-        yield ledger
-    finally:
-        await ledger.close()
+    with pytest.MonkeyPatch.context() as patch:
+        if send is not None:
+            patch.setattr(carrier, "enqueue", send)
+        try:
+            yield ledger
+        finally:
+            await ledger.close()
 
 
 def short(**lengths: timedelta) -> Timeouts:
@@ -587,7 +591,7 @@ class TestSharing:
             await one.note("first", now=NOW, term=1)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(postgres, "_NARROW", postgres._NARROW | {slowly})
-                writing = asyncio.create_task(one._narrow(slowly, term=1))
+                writing = asyncio.create_task(one.write(1, slowly))
                 await asyncio.to_thread(begun.wait, 60)
                 await two.note("late", now=NOW, term=1)  # which waits for nobody
             assert [each.kind for each in await reader.events_after(0)] == ["first"]

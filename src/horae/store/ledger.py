@@ -312,7 +312,7 @@ class Transaction:
         taken = self._taken(
             (step.entry.number, each.key) for step in steps for each in step.decision.receipts
         )
-        marks, planned, drafts, passed = [], [], [], []
+        marks, drafts, passed = [], [], []
         is_as_read = True  # whether the rows still say all that their receipts are to carry
         for entry, decision in ((step.entry, step.decision) for step in steps):
             number, receipts = entry.number, decision.receipts
@@ -324,11 +324,7 @@ class Transaction:
             then = mark["accounted_to"]
             if row[1] is None or then is None or then < row[1]:  # it only goes forward
                 continue
-            if mark["ended_at"] == row[2]:
-                del mark["ended_at"]
-                planned.append(mark)
-            else:
-                marks.append(mark)
+            marks.append(mark)
             origin = entry.origin
             is_as_read &= (origin.file, origin.line, entry.digest) == (row[6], row[7], row[8])
             if taken and not taken.isdisjoint((number, each.key) for each in receipts):
@@ -337,7 +333,6 @@ class Transaction:
                 receipts = _free(number, receipts, taken)
             drafts += [(entry, each, row[4], row[3]) for each in receipts]
         self.change_all("entry.account_armed", marks)
-        self.change_all("entry.account_planned", planned)
         filed = self._file(drafts, now, actor=self.actor, is_as_read=is_as_read)
         for number, receipt in passed:
             # An entry counts from now if the moment that was to run is over already. One that is
@@ -1128,9 +1123,9 @@ class QueuedCall(Generic[T]):
     args: tuple[Any, ...] = ()
     named: Mapping[str, Any] = field(default_factory=dict)
     term: int = 0
+    worker: NodeJoin | None = None
     keep: bool = True
     is_alone: bool = False
-    worker: NodeJoin | None = None
     is_read: bool = False
     # Not in the thread that writes: its context is another.
     actor: str = field(default_factory=current_actor)
@@ -1242,11 +1237,7 @@ def _writing(work: Callable[..., T]) -> Callable[..., _Answer[T]]:
     """Return the method of a ledger that does what a method of a transaction does, in a term."""
 
     async def write(self: SqlLedger, *args: Any, term: int, **named: Any) -> T:
-        call = QueuedCall(work, args, named, term, worker=self.worker)
-        try:
-            return await self._write_queue.put(call, self._commit)
-        finally:
-            self.written.set()
+        return await self._write(QueuedCall(work, args, named, term, self.worker))
 
     return write
 
@@ -1284,7 +1275,8 @@ class SqlLedger(ABC):
         """Begin to write when nobody else does; return what checks whether a call still may."""
 
     @abstractmethod
-    def _say(self, statement: str) -> None: ...
+    def _end(self, *, is_kept: bool) -> None:
+        """End a transaction."""
 
     @abstractmethod
     def _undone(self, error: Exception) -> Exception:
@@ -1305,15 +1297,18 @@ class SqlLedger(ABC):
         *,
         keep: bool = True,
         is_alone: bool = False,
-        as_member: bool = True,
     ) -> T:
         """Do all of it or none of it; without *keep* none of it in any case.
 
         One that is *alone* takes long, and shares its commit with no other. *work* may be done
         twice, if that of another call has failed.
         """
-        worker = self.worker if as_member else None
-        call = QueuedCall(work, term=term, keep=keep, is_alone=is_alone, worker=worker)
+        is_alone = is_alone or not keep
+        return await self._write(
+            QueuedCall(work, (), {}, term, self.worker, keep=keep, is_alone=is_alone)
+        )
+
+    async def _write(self, call: QueuedCall[T]) -> T:
         try:
             return await self._write_queue.put(call, self._commit)
         finally:
@@ -1341,52 +1336,40 @@ class SqlLedger(ABC):
                     call.error = self._meaning(own)
 
     def _commit(self, calls: Sequence[QueuedCall[Any]]) -> None:
-        """Do what several asked for in one transaction; what one of them spoils is undone alone.
+        """Do what several asked for in one transaction; if one spoils it, each in its own.
 
-        If the database fails, nothing of all this is kept, and each of them hears of it.
+        If the database fails, nothing of that transaction is kept, and nothing after it is done.
         """
+        left = [*calls]
         try:
-            # To be able to undo each alone costs as much as many of them do.
-            if not all(call.keep for call in calls) or not self._do_together(calls):
-                self._do_apart(calls)
+            if self._try(calls) is None:
+                return
+            while left:
+                left[0].error = self._try(left[:1])
+                left.pop(0)
         except BaseException as error:  # the callers raise it
             known = self._meaning(error) if isinstance(error, Exception) else error
             self._give_up(known)
-            for call in calls:
+            for call in left:
                 call.error = known
 
-    def _check_term(self, term: int, current: int) -> None:
-        if term not in (current, ANYBODY):
-            raise StaleTermError(self.place, term=term, current=current)
-
-    def _do_together(self, calls: Sequence[QueuedCall[Any]]) -> bool:
-        """Do all of several calls; False: one of them spoils it, so none is done."""
+    def _try(self, calls: Sequence[QueuedCall[Any]]) -> Exception | None:
+        """Do all of several calls; if one of them spoils it, none is done: return its error."""
         check = self._begin(calls)
         try:
             for call in calls:
                 check(call)
             _do_all(calls, Transaction(self._writer))
-        except Exception as error:  # each is done again by itself, and told its own error
-            self._undone(error)
-            self._say("ROLLBACK")
-            return False
-        self._say("COMMIT")
-        return True
+        except Exception as error:  # the caller raises it
+            known = self._undone(error)
+            self._end(is_kept=False)
+            return known
+        self._end(is_kept=calls[0].keep)
+        return None
 
-    def _do_apart(self, calls: Sequence[QueuedCall[Any]]) -> None:
-        check, tx = self._begin(calls), Transaction(self._writer)
-        for call in calls:
-            self._say("SAVEPOINT call")
-            is_kept = call.keep
-            try:
-                check(call)
-                _do_all([call], tx)
-            except Exception as error:  # the caller raises it
-                call.error, is_kept = self._undone(error), False
-            if not is_kept:
-                self._say("ROLLBACK TO call")
-            self._say("RELEASE call")
-        self._say("COMMIT")
+    def _check_term(self, term: int, current: int) -> None:
+        if term not in (current, ANYBODY):
+            raise StaleTermError(self.place, term=term, current=current)
 
     knows = _reading(Transaction.knows)
     loose = _reading(Transaction.loose)
@@ -1408,6 +1391,7 @@ class SqlLedger(ABC):
     late = _reading(Transaction.late)
     count_open = _reading(Transaction.count_open)
     run = _reading(Transaction.run)
+    open_runs = _reading(Transaction.open_runs)
     runs_of = _reading(Transaction.runs_of)
     last_run = _reading(Transaction.last_run)
     newest_ends = _reading(Transaction.newest_ends)
@@ -1463,9 +1447,6 @@ class SqlLedger(ABC):
                 )
 
         return await self.write(term, work, is_alone=is_long)
-
-    async def open_runs(self) -> list[tuple[Filed, Run]]:
-        return await self.read(Transaction.open_runs)
 
     async def wake(self, *, now: datetime, term: int) -> list[int]:
         # Hardly ever is there one, and to look keeps nobody from writing.

@@ -14,7 +14,7 @@ import json
 from copy import copy
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from horae.core.access import REVOKED
 from horae.core.entry import Work
@@ -43,13 +43,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    import psycopg
-
     from horae.core.lease import Membership, NodeLine, QueueJob, QueueJobs
     from horae.core.ports import EntryStep, Event, Job, Run
     from horae.core.receipt import Filed
-
-    Send: TypeAlias = Callable[[psycopg.Connection[Any], Sequence[QueueJob]], object]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -104,7 +100,6 @@ class PostgresLedger(SqlLedger):
         address: DatabaseAddress,
         times: Timeouts,
         leases: Leases,
-        send: Send | None,
         *,
         is_shared: bool = False,
     ) -> None:
@@ -114,8 +109,6 @@ class PostgresLedger(SqlLedger):
         self.leases = leases
         self._writer = PostgresConnection(address, times, is_shared=is_shared)
         self._reader = self._writer
-        self._send = send
-        self._changes = 0  # of the writer, at the last savepoint
         self._told: str | None = None  # what others are told of the commit, if anything
         self._write_queue = CallQueue("ledger-writer")
         self._read_queue = self._write_queue
@@ -130,17 +123,12 @@ class PostgresLedger(SqlLedger):
         schema: str = SCHEMA,
         timeouts: Timeouts | None = None,
         lease_timeouts: Timeouts | None = None,
-        send: Send | None = None,
         is_shared: bool = False,
     ) -> PostgresLedger:
-        """Return the ledger of a database, whose schema is brought up to our version.
-
-        *send* is the carrier: it puts receipts into the queue, through a psycopg connection with
-        an open transaction.
-        """
+        """Return the ledger of a database, whose schema is brought up to our version."""
         address = DatabaseAddress.of(url, schema)
         leases = Leases(PostgresConnection(address, lease_timeouts or BRIEF))
-        ledger = cls(address, timeouts or Timeouts(), leases, send, is_shared=is_shared)
+        ledger = cls(address, timeouts or Timeouts(), leases, is_shared=is_shared)
         try:
             await ledger._write_queue.do(lambda: migrate(ledger._writer))
         except BaseException:
@@ -180,16 +168,13 @@ class PostgresLedger(SqlLedger):
 
     async def enqueue(self, jobs: Sequence[QueueJob], *, term: int) -> None:
         """Put receipts into the queue; a job whose key is there is there already."""
-        await self._narrow(_enqueue, jobs, self._send, term=term)
+        await self._write(QueuedCall(_enqueue, (jobs,), term=term))
 
     async def decide_and_enqueue(
         self, steps: Sequence[EntryStep], jobs_of: QueueJobs, *, now: datetime, term: int
     ) -> Sequence[Filed]:
         ask = partial(_ask_loop, asyncio.get_running_loop(), jobs_of)
-        try:
-            return await self._narrow(_decide, steps, now, ask, self._send, term=term)
-        finally:
-            self.written.set()
+        return await self._write(QueuedCall(_decide, (steps, now, ask), term=term))
 
     async def start_many(
         self, receipts: Sequence[Filed], *, now: datetime, term: int
@@ -197,7 +182,7 @@ class PostgresLedger(SqlLedger):
         """Take waiting receipts, a member only those that a leader of this term has let in."""
         fence = None if self.worker is None else term
         call = QueuedCall(_start, (receipts, fence, now), term=term, worker=self.worker)
-        return await self._write_queue.put(call, self._commit)
+        return await self._write(call)
 
     async def several(self, receipts: Sequence[int]) -> list[Filed]:
         known = json.dumps([*receipts])
@@ -298,7 +283,7 @@ class PostgresLedger(SqlLedger):
 
     async def keep_log(self, run: int, body: bytes) -> None:
         """Keep the output of a run, for when its machine is gone."""
-        await self._narrow(_keep_log, run, body, term=ANYBODY)
+        await self._write(QueuedCall(_keep_log, (run, body), term=ANYBODY))
 
     async def log(self, run: int) -> bytes | None:
         return await self.read(lambda tx: tx.one(lambda row: bytes(row[0]), "member.log", run=run))
@@ -316,10 +301,6 @@ class PostgresLedger(SqlLedger):
     def _ask(self, work: Callable[[], T]) -> T:
         result: T = self._reader.do(lambda _: work())
         return result
-
-    async def _narrow(self, work: Callable[..., T], *args: Any, term: int) -> T:
-        """Write something that `_NARROW` names."""
-        return await self._write_queue.put(QueuedCall(work, args, term=term), self._commit)
 
     def _begin(self, calls: Sequence[QueuedCall[Any]], /) -> Callable[[QueuedCall[Any]], None]:
         fences = Fences(
@@ -343,20 +324,16 @@ class PostgresLedger(SqlLedger):
 
         return check
 
-    def _say(self, statement: str) -> None:
+    def _end(self, *, is_kept: bool) -> None:
         wire = self._writer
-        if statement == "COMMIT":
-            with postgres_errors(self.address, is_commit=True):
-                # Who listens looks again, so it is told of what has changed anything alone.
-                is_told = wire.changes and self._told is not None
-                told = f"NOTIFY \"{self.address.schema}\", '{self._told}'; " if is_told else ""
-                wire.script(f"{told}COMMIT")
+        if not is_kept:
+            wire.script("ROLLBACK")
             return
-        wire.script(statement)
-        if statement.startswith("SAVEPOINT"):
-            self._changes = wire.changes
-        elif statement.startswith("ROLLBACK"):
-            wire.changes = self._changes
+        with postgres_errors(self.address, is_commit=True):
+            # Who listens looks again, so it is told of what has changed anything alone.
+            is_told = wire.changes and self._told is not None
+            told = f"NOTIFY \"{self.address.schema}\", '{self._told}'; " if is_told else ""
+            wire.script(f"{told}COMMIT")
 
     def _undone(self, error: Exception) -> Exception:
         if not self._writer.can_roll_back or is_lost(error):
@@ -400,21 +377,18 @@ def _reap(
     return touched
 
 
-def _enqueue(tx: Transaction, jobs: Sequence[QueueJob], send: Send | None) -> None:
-    if send is not None:
-        send(tx.connection.raw, jobs)
+def _enqueue(tx: Transaction, jobs: Sequence[QueueJob]) -> None:
+    from horae.store import carrier  # its library is loaded by nodes alone
+
+    carrier.enqueue(tx.connection.raw, jobs)
 
 
 def _decide(
-    tx: Transaction,
-    steps: Sequence[EntryStep],
-    now: datetime,
-    jobs_of: QueueJobs,
-    send: Send | None,
+    tx: Transaction, steps: Sequence[EntryStep], now: datetime, jobs_of: QueueJobs
 ) -> Sequence[Filed]:
     filed = tx.decide(steps, now=now)
     if jobs := jobs_of(filed):
-        _enqueue(tx, jobs, send)
+        _enqueue(tx, jobs)
     return filed
 
 

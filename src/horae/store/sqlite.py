@@ -206,13 +206,13 @@ class SqliteLedger(SqlLedger):
             self._writer.close()
             self._writer = self._reopen()
             self._is_suspect = False
-        self._say(database.BEGIN)
+        self._writer.execute(database.BEGIN)
         # Nobody else writes, so it stays as it is.
         current = self._writer.execute(_TERM).fetchone()[0]
         return lambda call: self._check_term(call.term, current)
 
-    def _say(self, statement: str) -> None:
-        self._writer.execute(statement)
+    def _end(self, *, is_kept: bool) -> None:
+        self._writer.execute("COMMIT" if is_kept else "ROLLBACK")
 
     def _undone(self, error: Exception) -> Exception:
         known = self._meaning(error)
@@ -225,7 +225,7 @@ class SqliteLedger(SqlLedger):
         self._is_suspect |= isinstance(error, LedgerWriteError)
         with suppress(sqlite3.Error):  # the first error is the one to report
             if self._writer.in_transaction:
-                self._say("ROLLBACK")
+                self._end(is_kept=False)
 
     def _refuse_a_lost_file(self, path: Path) -> NoReturn:
         """Raise an error: somebody removed or replaced the file, and all would be lost with us."""

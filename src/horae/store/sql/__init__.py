@@ -25,9 +25,9 @@ _OWN: Final = {
 }
 # What PostgreSQL does for many rows at once, and which of their values are texts.
 _MANY: Final = (
-    "entry.account_armed", "entry.account_planned", "entry.commit_file", "entry.forget_file",
-    "entry.insert", "entry.know_file", "entry.over_as_planned", "entry.unmiss", "event.insert",
-    "receipt.insert", "receipt.move", "receipt.settle", "run.close", "run.identify", "run.insert",
+    "entry.account_armed", "entry.commit_file", "entry.forget_file", "entry.insert",
+    "entry.know_file", "entry.over_as_planned", "entry.unmiss", "event.insert", "receipt.insert",
+    "receipt.move", "receipt.settle", "run.close", "run.identify", "run.insert",
 )  # fmt: skip
 _TEXTS: Final = frozenset({
     "account", "actor", "address", "agents", "body", "broken", "commit", "commit_id", "digest",

@@ -207,10 +207,6 @@ ORDER BY number FOR NO KEY UPDATE;
 UPDATE entry SET accounted_to = :accounted_to, ended_at = :ended_at, next_at = :next_at
 WHERE entry.number = :number;
 
--- name: account_planned
--- Move the watermark of an entry that may fire and does not count from an end.
-UPDATE entry SET accounted_to = :accounted_to, next_at = :next_at WHERE entry.number = :number;
-
 -- name: tick
 -- Count ticks.
 UPDATE entry SET ticks = ticks + :ticks WHERE number = :number;
