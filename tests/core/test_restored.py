@@ -131,7 +131,7 @@ async def test_one_old_backup_restored_again_and_again_gives_no_number_twice(
     _, last = await lives(directory, "one")
     for name in ("two", "three", "four"):
         harm(directory / LEDGER)
-        await restore(directory, backup, now=NOW)
+        restore(directory, backup, now=NOW)
         first, then = await lives(directory, name)
         for kind in first:
             assert first[kind] > last[kind], (kind, name)
@@ -147,7 +147,7 @@ async def test_a_backup_from_before_the_first_run_does_not_give_its_number_again
     assert "run" not in numbers.given_by(backup)
     _, last = await lives(directory, "one")
     scribble(directory / LEDGER)
-    await restore(directory, backup, now=NOW)
+    restore(directory, backup, now=NOW)
     first, _ = await lives(directory, "two")
     assert first["run"] > last["run"]
 
@@ -172,7 +172,7 @@ async def test_what_cannot_be_read_of_earlier_restores_stops_no_restore(
     directory, backup = tmp_path / "data", tmp_path / "old.db"
     await begun(directory, backup)
     (directory / numbers.BEGUN).write_text(text)
-    await restore(directory, backup, now=NOW)
+    restore(directory, backup, now=NOW)
     first, _ = await lives(directory, "one")
     assert first["receipt"] > numbers.GAP
 
@@ -291,7 +291,7 @@ class Restored(RuleBasedStateMachine):
         self.is_new("event", self.do(self.ledger.newest_event()))
         self.do(self.ledger.close())
         harm(self.data / LEDGER)
-        self.do(restore(self.data, backup, now=self.now))
+        restore(self.data, backup, now=self.now)
         self.ledger = self.do(opened(self.data, self.now))
         assert self.do(self.ledger.newest_event()) > self.highest["event"]
         self.restores += 1

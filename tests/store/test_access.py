@@ -90,7 +90,7 @@ async def test_a_backup_brings_no_revoked_token_back(tmp_path: Path) -> None:
     await ledger.close()
 
     async def restored() -> tuple[list[str], int]:
-        await restore(tmp_path / "data", tmp_path / "backup.db", now=NOW + MINUTE)
+        restore(tmp_path / "data", tmp_path / "backup.db", now=NOW + MINUTE)
         again = await SqliteLedger.open(tmp_path / "data", now=NOW + MINUTE)
         names = [each.name for each in await Tokens(again).all()]
         sessions = await Sessions(again).all(now=NOW + MINUTE)

@@ -477,7 +477,7 @@ async def test_a_migration_that_is_killed_at_any_statement_goes_on_at_the_next_s
 async def test_a_backup_of_version_0_1_is_restored(tmp_path: Path) -> None:
     put_into(tmp_path / "old")
     await filled(tmp_path / "data")
-    await restore(tmp_path / "data", database_in(tmp_path / "old"), now=NOW)
+    restore(tmp_path / "data", database_in(tmp_path / "old"), now=NOW)
     ledger = await opened(tmp_path / "data")
     try:
         found = {each.mark.title: each.item for each in await ledger.entries()}
@@ -1329,7 +1329,7 @@ async def test_after_a_restore_nothing_past_fires_and_all_that_came_is_accounted
 ) -> None:
     directory, backup = await backed_up(tmp_path)
     later = NINE + 3 * DAY + MINUTE
-    aside = await restore(directory, backup, now=later)
+    aside = restore(directory, backup, now=later)
     assert aside.exists()
     ledger = await opened(directory)
     items = [each.item for each in await ledger.entries()]
@@ -1368,7 +1368,7 @@ async def test_numbers_given_after_the_backup_are_not_given_again(tmp_path: Path
         assert await ledger.add(1, [asked(f"manual:{number}", NINE)], now=NINE, term=1)
     [lost] = (await ledger.receipts(limit=1)).receipts
     await ledger.close()
-    await restore(directory, backup, now=NINE)
+    restore(directory, backup, now=NINE)
     ledger = await opened(directory)
     [again] = await ledger.add(1, [asked("manual:again", NINE)], now=NINE, term=1)
     assert again.number > lost.number
@@ -1382,7 +1382,7 @@ async def test_a_harmed_ledger_is_whole_again_after_a_restore(
 ) -> None:
     directory, backup = await backed_up(tmp_path)
     harm(database_in(directory))
-    await restore(directory, backup, now=NINE)
+    restore(directory, backup, now=NINE)
     ledger = await opened(directory)
     assert len(await ledger.entries()) == 7
     await ledger.close()
@@ -1400,7 +1400,7 @@ async def test_a_harmed_ledger_can_be_left_behind(
     await ledger.close()
     harm(database_in(directory))
     left = database_in(directory).read_bytes() if database_in(directory).exists() else None
-    aside = await start_afresh(directory, now=NINE)
+    aside = start_afresh(directory, now=NINE)
     assert (None if aside is None else aside.read_bytes()) == left
     ledger = await opened(directory)
     assert await ledger.entries() == []
@@ -1421,9 +1421,9 @@ async def test_a_ledger_without_its_log_can_be_left_behind(tmp_path: Path) -> No
     process.kill()
     process.communicate()
     with pytest.raises(LedgerWholeError, match="the ledger is intact and is not replaced"):
-        await start_afresh(tmp_path, now=NINE)
+        start_afresh(tmp_path, now=NINE)
     Path(f"{database_in(tmp_path)}-wal").unlink()
-    assert await start_afresh(tmp_path, now=NINE) is not None
+    assert start_afresh(tmp_path, now=NINE) is not None
     ledger = await opened(tmp_path)
     assert await ledger.entries() == []
     await ledger.close()
@@ -1431,7 +1431,7 @@ async def test_a_ledger_without_its_log_can_be_left_behind(tmp_path: Path) -> No
 
 @story
 async def test_where_no_ledger_ever_was_none_is_left_behind(tmp_path: Path) -> None:
-    assert await start_afresh(tmp_path / "new", now=NINE) is None
+    assert start_afresh(tmp_path / "new", now=NINE) is None
     ledger = await opened(tmp_path / "new")
     assert await ledger.events_after(0) == []
     await ledger.close()
@@ -1451,7 +1451,7 @@ async def test_the_log_of_the_old_ledger_is_not_taken_for_that_of_the_restored_o
         shutil.copy(
             f"{database_in(tmp_path / 'other')}{suffix}", f"{database_in(directory)}{suffix}"
         )
-    aside = await restore(directory, backup, now=NINE)
+    aside = restore(directory, backup, now=NINE)
     assert Path(f"{aside}-wal").exists()
     ledger = await opened(directory)
     assert len(await ledger.entries()) == 7
@@ -1470,7 +1470,7 @@ async def test_a_bad_backup_is_refused_and_the_ledger_stays_as_it_is(
     before = database_in(directory).read_bytes()
     harm(backup)
     with pytest.raises(LedgerError) as caught:
-        await restore(directory, backup, now=NINE)
+        restore(directory, backup, now=NINE)
     assert caught.value.exit_code == Exit.VERIFICATION
     assert caught.value.place == str(backup)
     assert database_in(directory).read_bytes() == before
@@ -1509,7 +1509,7 @@ async def test_an_engine_whose_directory_was_exchanged_leaves_the_new_one_alone(
     assert [each.item.title for each in await other.entries()] == ["Other"]
     await other.close()
 
-    await restore(data, data / "ledger-rescued2.db", now=NOW)
+    restore(data, data / "ledger-rescued2.db", now=NOW)
     again = await opened(data)
     assert [each.item.title for each in await again.entries()] == ["First"]
     assert "back" in {each.kind for each in await again.events_after(0)}
@@ -1521,6 +1521,6 @@ async def test_nothing_is_restored_under_a_running_engine(tmp_path: Path) -> Non
     directory, backup = await backed_up(tmp_path)
     ledger = await opened(directory)
     with pytest.raises(DataLockedError):
-        await restore(directory, backup, now=NINE)
+        restore(directory, backup, now=NINE)
     assert len(await ledger.entries()) == 7
     await ledger.close()

@@ -113,7 +113,7 @@ def restore(file: str, *, place: Place, output: Output) -> None:
 def _restore(output: Output, place: Place, file: Path) -> None:
     now = SystemClock().now()
     with acting(f"cli:{user_name(os.getuid())}"):  # the run that it is in may be of no ledger
-        old = asyncio.run(restore_ledger(place.directory, file, now=now, command=command_words()))
+        old = restore_ledger(place.directory, file, now=now, command=command_words())
     aside, before = str(old) if old.exists() else None, "there was no ledger before"
     if aside:
         before = f"the previous ledger is {aside}"

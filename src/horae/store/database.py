@@ -297,19 +297,6 @@ def migrated_copy(directory: Path) -> Iterator[sqlite3.Connection]:
         yield draft
 
 
-@contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute(BEGIN)
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        with suppress(sqlite3.Error):  # the first error is the one to report
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-        raise
-
-
 def copy_into(connection: sqlite3.Connection, target: Path) -> None:
     """Write a copy of a database, whole and verified, or leave what was there."""
     part = target.with_name(f"{target.name}.part")
@@ -357,7 +344,8 @@ def draft_of(backup: Path | None, directory: Path) -> Iterator[sqlite3.Connectio
                     source.backup(draft)
             draft.execute("PRAGMA journal_mode = DELETE")
             migrate(draft)
-            with transaction(draft):
+            draft.execute(BEGIN)
+            with draft:  # which commits or undoes
                 yield draft
 
 

@@ -24,7 +24,7 @@ from horae.store.sqlite import SqliteLedger, restore_access
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable
     from datetime import datetime
     from pathlib import Path
 
@@ -135,19 +135,15 @@ def _copy(source: sqlite3.Connection, wire: PostgresConnection, table: str) -> M
     order = _TABLES[table]
     names = ", ".join(["rowid", *columns] if order == "rowid" else columns)
     select = f"SELECT {names} FROM {table} ORDER BY {order}"  # noqa: S608
-    there, here = _Digest(), _Digest()
-    for rows in _chunks(source.execute(select)):
-        there.add(rows)
-        _put(wire, table, names, rows)
+    there = _digest(source.execute(select), copy=lambda rows: _put(wire, table, names, rows))
     with wire.raw.cursor("moving") as cursor:
         cursor.itersize = _CHUNK
         cursor.execute(select.encode())
-        for rows in _chunks(cursor):
-            here.add(rows)
-    if (there.rows, there.hex) != (here.rows, here.hex):
+        here = _digest(cursor)
+    if there != here:
         reason = f"{table} differs after the copy; nothing was migrated"
         raise LedgerError(wire.address.place, reason, remedy="please report this")
-    return Moved(table, here.rows, here.hex)
+    return Moved(table, *here)
 
 
 def _put(wire: PostgresConnection, table: str, names: str, rows: Iterable[tuple[Any, ...]]) -> None:
@@ -165,28 +161,18 @@ def _put(wire: PostgresConnection, table: str, names: str, rows: Iterable[tuple[
         raise LedgerError(wire.address.place, reason, remedy=remedy) from None
 
 
-def _chunks(rows: Iterable[Any]) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield rows as plain tuples, some at a time."""
-    source = iter(rows)
+def _digest(
+    rows: Iterable[Any], *, copy: Callable[[list[tuple[Any, ...]]], None] | None = None
+) -> tuple[int, str]:
+    """Return how many rows there are and their digest, in a form that has no dialect."""
+    count, found, source = 0, sha256(), iter(rows)
     while some := [tuple(row) for row in islice(source, _CHUNK)]:
-        yield some
-
-
-class _Digest:
-    """A digest over rows in a form that has no dialect."""
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self._hash = sha256()
-
-    def add(self, rows: Iterable[tuple[Any, ...]]) -> None:
-        for row in rows:
-            self.rows += 1
-            self._hash.update(json.dumps(row, default=_bytes).encode() + b"\n")
-
-    @property
-    def hex(self) -> str:
-        return self._hash.hexdigest()
+        count += len(some)
+        for row in some:
+            found.update(json.dumps(row, default=_bytes).encode() + b"\n")
+        if copy is not None:
+            copy(some)
+    return count, found.hexdigest()
 
 
 def _bytes(value: bytes | memoryview) -> list[str]:

@@ -7,7 +7,7 @@ the last of a purse one gets it.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from horae.core import entry as rules
 from horae.core.budget import ALL, LAST, Balance, Drawn, Purse, Usage, balance
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
-    from horae.core.ports import LedgerRow
     from horae.store.ledger import Transaction
 
 _NEVER: Final = 1 << 62
@@ -51,7 +50,7 @@ def balances(
     for purse in purses:
         name, since = purse.of or own(entry), purse.period(now)[0]
         period = {"name": name, "since": since, "at": at, "last": number}
-        drawn = tx.every(_drawn, "purse.drawn", **period, but=but)
+        drawn = tx.every(lambda row: Drawn(*row), "purse.drawn", **period, but=but)
         for each in {entry, *(each.entry for each in drawn)} - medians.keys():
             medians[each] = last(tx, each)
         usual = {} if is_exact else medians
@@ -60,7 +59,7 @@ def balances(
 
 
 def last(tx: Transaction, entry: int) -> list[Usage]:
-    return tx.every(lambda row: Usage(row[0], row[1]), "purse.last", name=own(entry), most=LAST)
+    return tx.every(lambda row: Usage(*row), "purse.last", name=own(entry), most=LAST)
 
 
 def draw(
@@ -144,10 +143,6 @@ def usual(tx: Transaction, entries: Iterable[int]) -> dict[int, list[Usage]]:
     return {each: last(tx, each) for each in entries}
 
 
-def _drawn(row: LedgerRow) -> Drawn:
-    return Drawn(*(row[at] for at in range(7)))
-
-
-def _spent(row: LedgerRow) -> SpentRun:
-    at, cost, tokens, entry, title, agents = (row[place] for place in range(6))
-    return SpentRun(moment(int(at)), cost, tokens, entry, title, read_agents(agents))
+def _spent(row: Any) -> SpentRun:
+    at, cost, tokens, entry, title, agents = row
+    return SpentRun(moment(at), cost, tokens, entry, title, read_agents(agents))

@@ -262,16 +262,12 @@ def _drop_oldest(folder: Path, keep: int) -> None:
             os.remove(each)
 
 
-async def restore(directory: Path, backup: Path, *, now: datetime, command: str = "") -> Path:
+def restore(directory: Path, backup: Path, *, now: datetime, command: str = "") -> Path:
     """Let a backup be the ledger of a data directory that nobody uses; nothing past fires.
 
-    Return where the ledger from before was put aside.
+    The backup is checked and its past closed in a draft before the ledger is touched. Return where
+    the ledger from before was put aside.
     """
-    return await asyncio.to_thread(_restore, directory, backup, now, command)
-
-
-def _restore(directory: Path, backup: Path, now: datetime, command: str) -> Path:
-    """Check the backup, close its past in a draft, and only then touch the ledger."""
     database.verify(backup)
     digests = _digests_in(directory / database.DATABASE)
 
@@ -286,16 +282,12 @@ def _restore(directory: Path, backup: Path, now: datetime, command: str) -> Path
         return _replace(directory, backup, write, now=now)
 
 
-async def start_afresh(directory: Path, *, now: datetime, command: str = "") -> Path | None:
+def start_afresh(directory: Path, *, now: datetime, command: str = "") -> Path | None:
     """Leave behind a ledger that is lost or damaged, and begin an empty one in its place.
 
     Return where what was left of the old one is now; None if nothing was. A ledger that is
     whole is not left behind: that raises.
     """
-    return await asyncio.to_thread(_start_afresh, directory, now, command)
-
-
-def _start_afresh(directory: Path, now: datetime, command: str) -> Path | None:
     path = directory / database.DATABASE
     with _locked(directory, now=now, command=command):
         lost = database.loss_of(directory)
