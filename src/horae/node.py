@@ -65,7 +65,7 @@ LOOK: Final = timedelta(seconds=5)  # between two looks at what others wrote, if
 MEMBERS: Final = "members"  # what is told when a node drains, or gives up the lead
 LEFT: Final = "undelivered"  # the event that says that an agent's work is not where it belongs
 PULSE: Final = timedelta(seconds=10)  # how often a quiet listener asks whether it is heard
-REQUEUE: Final = 1.0  # seconds between two looks at what waits in the queue
+REQUEUE: Final = timedelta(seconds=1)  # between two looks at what waits in the queue
 SMALL: Final = 64 << 10  # bytes of output that are copied to the database
 TOGETHER: Final = 0.02  # seconds in which what others write is read together
 
@@ -495,8 +495,8 @@ class ClusterNode:
         assert isinstance(launch, Carried)
         beside = (
             self._listen(app, launch, ledger),
-            self._requeue(launch),
-            self._reap(app, launch, term, generation.number),
+            self._again(REQUEUE, launch.requeue),
+            self._again(self.lease / 6, partial(self._reap, app, launch, term, generation.number)),
         )
         try:
             app.engine.gate.homes.update(await ledger.homes())
@@ -549,39 +549,32 @@ class ClusterNode:
                 await self.clock.wait(self._to_leader, until=self.clock.now() + LOOK)
             await asyncio.sleep(TOGETHER)
 
-    async def _requeue(self, launch: Carried) -> None:
+    async def _again(self, pause: timedelta, part: Callable[[], Awaitable[None]]) -> None:
+        """Do a part again and again, also if the ledger was away."""
         while True:
-            await asyncio.sleep(REQUEUE)
             try:
-                await launch.requeue()
+                await part()
             except LedgerUnavailableError as error:
-                log.debug("cannot check the queue: %s", error)
+                log.debug("trying again in %s: %s", pause, error)
+            await asyncio.sleep(pause.total_seconds())
 
     async def _reap(self, app: App, launch: Carried, term: int, reaper: int) -> None:
-        while True:
-            try:
-                for lost in await self.ledger.lost(reaper):
-                    if self.clock.elapsed() < self._reaps_at:
-                        break
-                    remember = partial(_remembered, machine=lost.name)
-                    now, who = self.clock.now(), (lost.name, lost.generation)
-                    reaping = self.ledger.reap(
-                        *who, now=now, term=term, reaper=reaper, remember=remember
-                    )
-                    # Also if this is given up, no word is given while it is being written.
-                    self._reaping = asyncio.ensure_future(reaping)
-                    taken = await asyncio.shield(self._reaping)
-                    # The event member_lost says it as a warning.
-                    words = "node %s is lost; %d of its receipts were reclaimed"
-                    log.debug(words, lost.name, len(taken))
-                    await launch.look(taken)
-                    for number in taken:
-                        await self._note_lost(number, lost.name, term=term)
-                    app.engine.note_change()
-                await self._count_machines(app)
-            except LedgerUnavailableError as error:
-                log.debug("cannot check for lost nodes: %s", error)
-            await asyncio.sleep(self.lease.total_seconds() / 6)
+        for lost in await self.ledger.lost(reaper):
+            if self.clock.elapsed() < self._reaps_at:
+                break
+            remember = partial(_remembered, machine=lost.name)
+            now, who = self.clock.now(), (lost.name, lost.generation)
+            reaping = self.ledger.reap(*who, now=now, term=term, reaper=reaper, remember=remember)
+            # Also if this is given up, no word is given while it is being written.
+            self._reaping = asyncio.ensure_future(reaping)
+            taken = await asyncio.shield(self._reaping)
+            # The event member_lost says it as a warning.
+            log.debug("node %s is lost; %d of its receipts were reclaimed", lost.name, len(taken))
+            await launch.look(taken)
+            for number in taken:
+                await self._note_lost(number, lost.name, term=term)
+            app.engine.note_change()
+        await self._count_machines(app)
 
     async def _note_lost(self, number: int, machine: str, *, term: int) -> None:
         filed = await self.ledger.receipt(number)
