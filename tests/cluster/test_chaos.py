@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from cluster.audit import SECOND, audit
+from cluster.audit import audit
 from cluster.stage import Stage, entry
 from cluster.test_clocks import LIBRARIES, clock_off_by
+from ledger_audit import SECOND
 from process.stage import children
 from scale import SCALE, scaled
 from store.server import server

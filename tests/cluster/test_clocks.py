@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster.audit import SECOND, audit
+from cluster.audit import audit
 from cluster.stage import entry
+from ledger_audit import SECOND
 
 if TYPE_CHECKING:
     from cluster.stage import Stage

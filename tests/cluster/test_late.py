@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from cluster.audit import SECOND
 from cluster.stage import Stage, entry
+from ledger_audit import SECOND
 from scale import scaled
 
 if TYPE_CHECKING:

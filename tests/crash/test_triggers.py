@@ -14,10 +14,11 @@ from random import Random
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
-from crash.audit import SECOND, effects_of
+from crash.audit import effects_of
 from crash.stage import Home, Life, snapshot, until_gone
 from horae.cli.trigger_access import AnyTriggers, TriggerAccess
 from horae.errors import HoraeError
+from ledger_audit import SECOND
 from scale import scaled
 
 if TYPE_CHECKING:

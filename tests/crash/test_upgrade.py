@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from commands import is_healthy
-from crash.audit import SECOND
 from crash.stage import entry
 from horae.store import database
+from ledger_audit import SECOND
 from store.ledger_0_1 import VERSION, put_into
 
 if TYPE_CHECKING:
