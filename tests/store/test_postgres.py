@@ -453,6 +453,23 @@ class TestMembers:
             assert set(asked_in) == {threading.current_thread()}
 
     @story
+    async def test_a_member_that_left_without_open_runs_is_not_said_to_be_lost(
+        self, url: str
+    ) -> None:
+        async with opened(url) as ledger:
+            for name in ("east", "west"):
+                lease = LONG if name == "east" else SECOND / 10
+                generation = await ledger.leases.join(NodeDescription(name), lease)
+                if name == "east":
+                    await ledger.leases.leave(name, generation)
+                await until(ledger.lost)
+                assert await ledger.reap(name, generation, now=NOW, term=1) == []
+                assert await ledger.lost() == []
+            events = await ledger.events_after(0)
+            lost = [each.facts["member"] for each in events if each.kind == "member_lost"]
+            assert lost == ["west"]
+
+    @story
     async def test_an_agent_is_at_home_where_it_ran_last(self, url: str) -> None:
         async with opened(url) as ledger:
             east, _ = await joined(ledger)

@@ -372,8 +372,9 @@ def _reap(
         reason = Reason(ReasonCode.NODE_LOST, f"{lost.name} was lost during the run")
         ended = Ended(Status.INTERRUPTED, reason, memory=memory)
         tx.end_many([RunEnd(number, ended)], now=now)
-    tx.change("member.reaped", **member)
-    tx.tell("member_lost", now=now, facts={"member": lost.name, "receipts": len(touched)})
+    reaped = tx.row("member.reaped", **member)  # None: it has joined again since
+    if touched or reaped is None or not reaped[0]:
+        tx.tell("member_lost", now=now, facts={"member": lost.name, "receipts": len(touched)})
     return touched
 
 

@@ -100,8 +100,9 @@ WHERE run.ended_at IS NULL AND run.member = :name AND run.generation = :generati
 ORDER BY run.number;
 
 -- name: reaped
--- Note that nothing of a member is left to be put right.
-UPDATE member SET is_reaped = true WHERE name = :name AND generation = :generation;
+-- Note that nothing of a member is left to be put right; return whether it had left by itself.
+UPDATE member SET is_reaped = true WHERE name = :name AND generation = :generation
+RETURNING left_at IS NOT NULL;
 
 -- name: under_way
 -- What a machine has.
