@@ -6,10 +6,11 @@ import asyncio
 import os
 import shlex
 import sys
-from dataclasses import dataclass, replace
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -35,7 +36,8 @@ from horae.sources.agents.programs import EVENTS, can_keep, program_of
 from horae.timing.duration import DurationError, format_duration, parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from datetime import timedelta
 
     from horae.config import Config
     from horae.core.ports import Ended
@@ -49,6 +51,7 @@ _name = click.argument("name", metavar="NAME")
 _work = click.argument("work", metavar="WORK")
 _NO_WORK: Final = "no work is kept"
 _MOST_NAMES: Final = 5  # files and conflicts in a line
+_Done = TypeVar("_Done")
 
 
 @click.command()
@@ -133,26 +136,16 @@ def run(
     limit = limit or agent.definition.timeout or config.keeper_timeout
     # As in the engine: a program that cannot keep the policy of a card is not started.
     tools = None if known.card is None else known.policy
+    text = sys.stdin.read() if prompt == "-" else prompt or ASKED
 
     async def run() -> Ended:
-        with TemporaryDirectory(prefix="horae-agent-") as home:
-            base, named = Path(config.root).resolve(), secrets_of(config)
-            clock = SystemClock().now()
-            part = runner.Part(1, Path(home) / "run", name=f"{clock:%Y%m%dT%H%M%SZ}")
-            place = RunSettings(base, Path(home), os.environ, limit, named=named)
-            kept, local = Path(config.data).resolve(), config.git_local or ()
-            trees = Trees(base, kept, local, uncommitted=config.agent_uncommitted)
-            async with Processes(place.data) as processes:
-                host = runner.AgentHost(everybody.registry, processes, place, trees)
-                text = sys.stdin.read() if prompt == "-" else prompt or ASKED
-                held = await host.hold(
-                    agent, text, run=part, timeout=limit, tools=tools, model=model
-                )
-                held.go()
-                ending = asyncio.ensure_future(held.ended())
-                if output.is_text:
-                    await _follow(held, ending, part.directory / LOG_NAME, RunScreen(output))
-                return await ending
+        async with _host(config, everybody.registry, limit) as (host, part):
+            held = await host.hold(agent, text, run=part, timeout=limit, tools=tools, model=model)
+            held.go()
+            ending = asyncio.ensure_future(held.ended())
+            if output.is_text:
+                await _follow(held, ending, part.directory / LOG_NAME, RunScreen(output))
+            return await ending
 
     ended = asyncio.run(run())
     told = {
@@ -167,6 +160,23 @@ def run(
     lines = [line, *(f"horae: {agent.name}: {words}" for words in about_work)]
     out.print_answer(output, {**told, **ended.facts}, lambda: out.echo("\n".join(lines), err=True))
     return exit_of(ended.outcome, ended.reason.code)
+
+
+@asynccontextmanager
+async def _host(
+    config: Config, registry: runner.Registry, limit: timedelta
+) -> AsyncIterator[tuple[runner.AgentHost, runner.Part]]:
+    """Give what runs an agent without an engine, in a directory that is gone afterwards."""
+    with TemporaryDirectory(prefix="horae-agent-") as home:
+        place = RunSettings(
+            Path(config.root).resolve(), Path(home), os.environ, limit, named=secrets_of(config)
+        )
+        kept, local = Path(config.data).resolve(), config.git_local or ()
+        trees = Trees(place.root, kept, local, uncommitted=config.agent_uncommitted)
+        name = f"{SystemClock().now():%Y%m%dT%H%M%SZ}"
+        async with Processes(place.data) as processes:
+            host = runner.AgentHost(registry, processes, place, trees)
+            yield host, runner.Part(1, place.data / "run", name=name)
 
 
 async def _follow(
@@ -256,42 +266,47 @@ def _spent(facts: Mapping[str, object]) -> str:
 # Work that is kept on branches.
 
 
-@dataclass(frozen=True, slots=True)
-class WorkPlace:
-    """The repository of a plan root, and the work that is kept in it."""
+async def _kept_in(config: Config) -> tuple[Git, list[KeptWork]]:
+    root = Path(config.root).resolve()
+    git = Git(root, local=config.git_local or ())
+    return git, await git.kept() if is_repository(root) else []
 
-    git: Git
-    zone: str
-    found: list[KeptWork]
 
-    @classmethod
-    async def of(cls, config: Config) -> WorkPlace:
-        root = Path(config.root).resolve()
-        git = Git(root, local=config.git_local or ())
-        found = await git.kept() if is_repository(root) else []
-        return cls(git, config.zone or machine_zone().key, found)
+def _named(name: str, kept: Sequence[KeptWork]) -> KeptWork:
+    """Return the work of a name: AGENT/RUN, its branch, or AGENT if it has one only."""
+    wanted = name.removeprefix(f"{WORK}/")
+    own = [each for each in kept if each.name.partition("/")[0] == wanted]
+    exact = [each for each in kept if each.name == wanted] or own
+    if len(exact) != 1:
+        known = ", ".join(each.name for each in own or kept)
+        said = f"there is no work {name!r}; " + (f"kept are {known}" if known else _NO_WORK)
+        raise HoraeError(said, code="no_kept_work", exit_code=Exit.NOT_FOUND, name=name)
+    return exact[0]
 
-    def named(self, name: str) -> KeptWork:
-        """Return the work of a name: AGENT/RUN, its branch, or AGENT if it has one only."""
-        wanted = name.removeprefix(f"{WORK}/")
-        own = [each for each in self.found if each.name.partition("/")[0] == wanted]
-        exact = [each for each in self.found if each.name == wanted] or own
-        if len(exact) != 1:
-            known = ", ".join(each.name for each in own or self.found)
-            said = f"there is no work {name!r}; " + (f"kept are {known}" if known else _NO_WORK)
-            raise HoraeError(said, code="no_kept_work", exit_code=Exit.NOT_FOUND, name=name)
-        return exact[0]
 
-    def data(self, work: KeptWork) -> dict[str, Any]:
-        return {
-            "work": work.name,
-            "branch": f"{WORK}/{work.name}",
-            "commit": work.commit,
-            "at": key_time(work.at),
-            "commits": work.commits,
-            "files": work.files,
-            "conflicts": work.conflicts,
-        }
+def _data(work: KeptWork) -> dict[str, Any]:
+    return {
+        "work": work.name,
+        "branch": f"{WORK}/{work.name}",
+        "commit": work.commit,
+        "at": key_time(work.at),
+        "commits": work.commits,
+        "files": work.files,
+        "conflicts": work.conflicts,
+    }
+
+
+def _with_work(
+    root: str, name: str, act: Callable[[Git, KeptWork], Awaitable[_Done]]
+) -> tuple[Git, KeptWork, _Done]:
+    """Do something with the work of a name; return the repository, the work and what came of it."""
+
+    async def done() -> tuple[Git, KeptWork, _Done]:
+        git, kept = await _kept_in(load(root))
+        found = _named(name, kept)
+        return git, found, await act(git, found)
+
+    return asyncio.run(done())
 
 
 @click.group(cls=SharedGroup)
@@ -309,23 +324,25 @@ def work() -> None:
 @out.form_options
 def list_(*, root: str, output: out.Output) -> None:
     """List kept work, oldest first."""
-    place = asyncio.run(WorkPlace.of(load(root)))
+    config = load(root)
+    _, kept = asyncio.run(_kept_in(config))
 
     def show() -> None:
+        zone = config.zone or machine_zone().key
         rows = [
             (
                 each.name,
-                moment_text(each.at, place.zone),
+                moment_text(each.at, zone),
                 str(each.commits),
                 _some(each.files),
                 f"conflict in {_some(each.conflicts)}" if each.conflicts else "merges cleanly",
             )
-            for each in place.found
+            for each in kept
         ]
         names = ("work", "kept", "commits", "files", "state")
         out.print_table(names, rows, empty=_NO_WORK)
 
-    out.print_rows(output, [place.data(each) for each in place.found], show)
+    out.print_rows(output, [_data(each) for each in kept], show)
 
 
 @work.command("show")
@@ -334,14 +351,8 @@ def list_(*, root: str, output: out.Output) -> None:
 @out.form_options
 def show_(work: str, *, root: str, output: out.Output) -> None:
     """Show kept work as a patch of the plan root."""
-
-    async def look() -> tuple[dict[str, Any], str]:
-        place = await WorkPlace.of(load(root))
-        found = place.named(work)
-        return place.data(found), await place.git.diff(found.commit)
-
-    data, diff = asyncio.run(look())
-    out.print_answer(output, {**data, "diff": diff}, diff.rstrip("\n"))
+    _, found, diff = _with_work(root, work, lambda git, each: git.diff(each.commit))
+    out.print_answer(output, {**_data(found), "diff": diff}, diff.rstrip("\n"))
 
 
 @work.command("take")
@@ -350,23 +361,17 @@ def show_(work: str, *, root: str, output: out.Output) -> None:
 @out.form_options
 def take(work: str, *, root: str, output: out.Output) -> None:
     """Merge kept work as a delivery, and remove its branch."""
-
-    async def bring() -> tuple[dict[str, Any], str]:
-        place = await WorkPlace.of(load(root))
-        found = place.named(work)
-        ended = await place.git.take_in(found)
-        if ended.why is UpdateRefusal.CONFLICT:
-            said = (
-                f"{found.name} cannot be merged: {ended.words}; merge it with"
-                f" `git merge {WORK}/{found.name}`, then `horae agent work drop {found.name}`"
-            )
-            raise HoraeError(said, code="work_conflict", exit_code=Exit.CONFLICT, name=found.name)
-        if ended.is_refused:
-            raise GitRefusedError(place.git.root, why_refused(ended))
-        return {**place.data(found), "merged": ended.commit}, found.name
-
-    data, name = asyncio.run(bring())
-    out.print_answer(output, data, f"{name} is merged; its branch is removed")
+    git, found, ended = _with_work(root, work, Git.take_in)
+    if ended.why is UpdateRefusal.CONFLICT:
+        said = (
+            f"{found.name} cannot be merged: {ended.words}; merge it with"
+            f" `git merge {WORK}/{found.name}`, then `horae agent work drop {found.name}`"
+        )
+        raise HoraeError(said, code="work_conflict", exit_code=Exit.CONFLICT, name=found.name)
+    if ended.is_refused:
+        raise GitRefusedError(git.root, why_refused(ended))
+    data = {**_data(found), "merged": ended.commit}
+    out.print_answer(output, data, f"{found.name} is merged; its branch is removed")
 
 
 @work.command("drop")
@@ -375,16 +380,10 @@ def take(work: str, *, root: str, output: out.Output) -> None:
 @out.form_options
 def drop(work: str, *, root: str, output: out.Output) -> None:
     """Remove kept work without merging it."""
-
-    async def remove() -> tuple[dict[str, Any], KeptWork]:
-        place = await WorkPlace.of(load(root))
-        found = place.named(work)
-        await place.git.drop(found)
-        return place.data(found), found
-
-    data, found = asyncio.run(remove())
+    _, found, _ = _with_work(root, work, Git.drop)
     again = f"`git branch {WORK}/{found.name} {found.commit[:12]}`"
-    out.print_answer(output, data, f"{found.name} is removed; to restore it: {again}")
+    removed = f"{found.name} is removed; to restore it: {again}"
+    out.print_answer(output, _data(found), removed)
 
 
 def _some(names: Sequence[str]) -> str:
