@@ -86,7 +86,7 @@ from horae.sources.agents.runner import Accounts, AgentHost, Registry
 from horae.sources.board.runner import Dispatcher, DispatchRunner, RecycleRunner, busy_at
 from horae.sources.board.source import BoardSource
 from horae.sources.board.tasks import Board, CommittedBoard, refuse_double
-from horae.sources.crew.runner import KeeperRunner, Keeping, mirror
+from horae.sources.crew.runner import KeeperRunner, mirror
 from horae.sources.crew.source import NoCrew, Roster
 from horae.sources.crew.tick import agent_state
 from horae.sources.plans.runner import CommandRunner
@@ -517,22 +517,25 @@ def _crew_of(
     )
     manifest = config.crew_def or config.keeper_def
     if manifest is not None:
-        keeping = Keeping(
-            Roster(manifest.absolute(), context.root),
-            config.keeper_mode,
-            timeout,
-            config.gitops,
-            context.zone_name,
-            is_single=config.crew_def is None,
-            has_files=config.store is None,
-        )
 
         async def tasks(name: str, place: Path) -> list[TaskBrief]:
             found = Board.below(place, context.tasks, **context.limits)
             return await CommittedBoard(found).told_to(name)
 
-        local, gone = host.trees.local, host.is_gone
-        keeper = KeeperRunner(agents, keeping, **common, tasks=tasks, local=local, is_gone=gone)
+        keeper = KeeperRunner(
+            agents,
+            Roster(manifest.absolute(), context.root),
+            **common,
+            tasks=tasks,
+            local=host.trees.local,
+            mode=config.keeper_mode,
+            timeout=timeout,
+            gitops=config.gitops,
+            zone_name=context.zone_name,
+            is_single=config.crew_def is None,
+            has_files=config.store is None,
+            is_gone=host.is_gone,
+        )
     return _CrewParts(dispatcher, dispatches, keeper)
 
 

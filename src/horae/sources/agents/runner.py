@@ -88,6 +88,12 @@ ANSWER_NAME: Final = "answer.json"  # how to read the answer, after a crash
 RESULT_NAME: Final = "result.json"  # what the model runner knows at the end
 PROMPT_NAME: Final = "prompt.txt"  # the prompt, while a program that wants a file runs
 
+_CODES: Final = {
+    None: ReasonCode.REPORTED,
+    Fault.LIMIT: ReasonCode.USAGE_LIMIT,
+    Fault.OVERLOAD: ReasonCode.OVERLOADED,
+    Fault.ERROR: ReasonCode.PROVIDER_ERROR,
+}
 _LONGEST_RESULT: Final = 8 << 20
 _LONGEST_SESSION: Final = 1 << 10
 _LOOK: Final = 0.5  # seconds between two looks at what a run has used
@@ -700,7 +706,7 @@ def _with_result(ended: Ended, result: programs.Result, how: _How) -> Ended:
         return ended
     if result.error:
         fault = result.fault if account else None
-        reason = _why(fault, shown(result.error))
+        reason = Reason(_CODES[fault], shown(result.error))
         outcome = Status.LIMITED if reason.code in LIMITS else Status.FAILED
         return structs.replace(ended, outcome=outcome, reason=reason, until=result.resets_at)
     if ended.exit_code != 0:
@@ -708,18 +714,6 @@ def _with_result(ended: Ended, result: programs.Result, how: _How) -> Ended:
     first = result.text.lstrip()[:1000].partition("\n")[0]
     status, reason = verdict(RunFinish(EndCause.EXIT, code=0, first=first))
     return structs.replace(ended, outcome=status, reason=reason)
-
-
-def _why(fault: Fault | None, words: str) -> Reason:
-    match fault:
-        case Fault.LIMIT:
-            return Reason(ReasonCode.USAGE_LIMIT, words)
-        case Fault.OVERLOAD:
-            return Reason(ReasonCode.OVERLOADED, words)
-        case Fault.ERROR:
-            return Reason(ReasonCode.PROVIDER_ERROR, words)
-        case None:
-            return Reason(ReasonCode.REPORTED, words)
 
 
 def _result(
@@ -743,7 +737,7 @@ def _result(
     result = programs.read_answer(printed, how.answers, now=at, code=code)
     if is_model and not result.is_read:
         result = programs.Result()  # half of a file is no answer
-    if how.answers is programs.Answers.CODEX and result.session == before.id:
+    if how.answers is programs.Answers.CODEX and before.id and result.session == before.id:
         sent, got = result.tokens_in or 0, result.tokens_out or 0  # since the session began
         sent, got = max(0, sent - before.tokens_in), max(0, got - before.tokens_out)
         result = replace(result, tokens_in=sent, tokens_out=got)

@@ -52,9 +52,18 @@ _LONGEST_STATE: Final = 4096  # bytes of a file of state that are read
 _LONGEST_NOTE: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Keeping:
+@dataclass(frozen=True, eq=False)
+class KeeperRunner:
+    """Makes the ticks of a crew, or of a *single* keeper, whose files have no name in theirs."""
+
+    agents: ports.AgentRunner
     roster: Roster
+    _: KW_ONLY
+    ledger: ports.Ledger
+    clock: ports.Clock
+    # What a member is told of the tasks of a board, which is that of a tree.
+    tasks: Callable[[str, Path], Awaitable[list[ports.TaskBrief]]]
+    local: Collection[StrPath] = ()  # origins on this machine that may be asked
     mode: str = rules.TickMode.PLAN
     timeout: timedelta | None = None
     gitops: bool = False
@@ -63,18 +72,6 @@ class Keeping:
     # Whether files of state stand beside the ledger. One that several machines share has none:
     # what another machine wrote there long ago would look like a person's edit.
     has_files: bool = True
-
-
-@dataclass(frozen=True, eq=False)
-class KeeperRunner:
-    agents: ports.AgentRunner
-    keeping: Keeping
-    _: KW_ONLY
-    ledger: ports.Ledger
-    clock: ports.Clock
-    # What a member is told of the tasks of a board, which is that of a tree.
-    tasks: Callable[[str, Path], Awaitable[list[ports.TaskBrief]]]
-    local: Collection[StrPath] = ()  # origins on this machine that may be asked
     term: int = 1
     is_gone: Callable[[str], bool] = lambda _: False  # whether a machine of a cluster is lost
 
@@ -125,8 +122,8 @@ class KeeperRunner:
                 return story
             known_as = tick.write_memory(tick.going(remembered, lifecycle, now=now))
             await self.ledger.remember(job.filed.entry, known_as, term=self.term)
-            timeout = agent.definition.timeout or self.keeping.timeout or self.agents.place.timeout
-            told_as = briefing.prompt(told, mode=member.mode or self.keeping.mode, state=made.state)
+            timeout = agent.definition.timeout or self.timeout or self.agents.place.timeout
+            told_as = briefing.prompt(told, mode=member.mode or self.mode, state=made.state)
             held, tree = tree, None  # from here on it belongs to the run
             story.run = await self.agents.hold(agent, told_as, run=job, timeout=timeout, tree=held)
             return story
@@ -193,15 +190,13 @@ class KeeperRunner:
         if diary.is_quiet(facts):
             words = "nothing has happened since the last rest"
             return ports.Ended(Status.NO_WORK, Reason(ReasonCode.REST_QUIET, words))
-        text = diary.rest_text(
-            facts, agent=story.member.name, now=now, zone_name=self.keeping.zone_name
-        )
+        text = diary.rest_text(facts, agent=story.member.name, now=now, zone_name=self.zone_name)
         words = await self._write_page(diary.rest_file(now), text, f"{_REST}{story.member.name}")
         story.memory = replace(story.memory, carry=diary.carry_of(text))
         return ports.Ended(Status.DONE, Reason(ReasonCode.REST_WRITTEN, words))
 
     async def settle(self, filed: Filed) -> None:
-        if filed.work is not Work.TICK or filed.status not in ENDS or not self.keeping.has_files:
+        if filed.work is not Work.TICK or filed.status not in ENDS or not self.has_files:
             return
         known = await self.ledger.entry(filed.entry)
         if known is None or not known.memory:
@@ -218,7 +213,7 @@ class KeeperRunner:
 
         async def read(text: str) -> tuple[rules.Member, Agent, str | None]:
             member = _member(text)
-            agent = await asyncio.to_thread(self.keeping.roster.agent, member)
+            agent = await asyncio.to_thread(self.roster.agent, member)
             return member, agent, await self.agents.why_unable(agent)
 
         found = await read(says)
@@ -233,7 +228,7 @@ class KeeperRunner:
         self, job: ports.Job, member: rules.Member, lifecycle: Lifecycle | None
     ) -> tick.AgentMemory:
         memory = tick.read_memory(job.memory)
-        if lifecycle is None or not self.keeping.has_files:
+        if lifecycle is None or not self.has_files:
             return memory
 
         def look_at_files() -> tick.TakenOver:
@@ -259,7 +254,7 @@ class KeeperRunner:
     async def _pull(self) -> dict[str, str]:
         """Bring the plan root up to date; whatever comes of it, the tick goes on."""
         root = self.agents.place.root
-        if not self.keeping.gitops or not is_repository(root):
+        if not self.gitops or not is_repository(root):
             return {}
         pulled = await Git(root, local=self.local).pull()
         is_trouble = pulled.is_refused and pulled.why is not UpdateRefusal.NO_ORIGIN
@@ -268,7 +263,7 @@ class KeeperRunner:
     def _lifecycle(self, member: rules.Member) -> Lifecycle | None:
         if member.lifecycle is None:
             return None
-        roster = self.keeping.roster
+        roster = self.roster
         path = roster.beside(member.lifecycle)
         try:
             return parse_lifecycle(read_plan(path).text, roster.name(path)).lifecycle
@@ -285,12 +280,11 @@ class KeeperRunner:
         now: datetime,
     ) -> briefing.Handed:
         plans, tasks = await asyncio.to_thread(_plans, place), await self.tasks(member.name, place)
-        keeping = self.keeping
         return briefing.hand(
-            briefing.survey(plans, tasks, zone_name=keeping.zone_name),
+            briefing.survey(plans, tasks, zone_name=self.zone_name),
             agent=member.name,
             now=now,
-            zone_name=keeping.zone_name,
+            zone_name=self.zone_name,
             last_run_at=memory.woken_at,
             appointments=await self._appointments(),
             last=await self._last(entry, memory.woken_at),
@@ -378,12 +372,12 @@ class KeeperRunner:
         await self._mirror(self._state(name), rules.seconds_text(began_at))
 
     async def _mirror(self, path: Path, text: str) -> None:
-        if self.keeping.has_files:
+        if self.has_files:
             await asyncio.to_thread(mirror, path, text)
 
     def _suffix(self, member: rules.Member) -> str | None:
-        is_keeper = member.definition == str(self.keeping.roster.manifest)
-        return None if self.keeping.is_single and is_keeper else member.name
+        is_keeper = member.definition == str(self.roster.manifest)
+        return None if self.is_single and is_keeper else member.name
 
     def _state(self, name: str) -> Path:
         return self.agents.place.data / name
