@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
-
-import pytest
 
 from horae.core.access import ADDED, REVOKED, Sessions, Token, Tokens
 from horae.core.scope import Scope
 from horae.store.sqlite import SqliteLedger, restore
 from store.ledger_suite import MINUTE, NOW, SECOND, story
-from store.server import opening
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from horae.store.ledger import SqlLedger
 
 OPS = Token("ops", (Scope.READ, Scope.RUN), NOW)
-
-
-@pytest.fixture(params=["sqlite", "memory", "postgres"])
-def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlLedger]:
-    opened = asyncio.run(opening(request.param, tmp_path))
-    yield opened
-    asyncio.run(opened.close())
 
 
 @story

@@ -7,7 +7,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -25,19 +24,12 @@ from store.ledger_suite import MINUTE, NOW, LedgerSuite, asked, keeper, plan, wo
 from store.server import opening
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Coroutine
 
-    from horae.core.ports import Ledger, Listed
+    from horae.core.ports import Listed
     from horae.core.receipt import Filed
 
 T = TypeVar("T")
-
-
-@pytest.fixture(params=["sqlite", "memory", "postgres"])
-def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
-    opened = asyncio.run(opening(request.param, tmp_path))
-    yield opened
-    asyncio.run(opened.close())
 
 
 class TestLedger(LedgerSuite):

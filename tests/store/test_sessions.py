@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
-
-import pytest
 
 from horae.core.access import (
     MOST_SESSIONS,
@@ -18,22 +15,11 @@ from horae.core.access import (
 )
 from horae.core.scope import Scope
 from store.ledger_suite import MINUTE, NOW, SECOND, story
-from store.server import opening
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from horae.store.ledger import SqlLedger
 
 READS = (Scope.READ,)
-
-
-@pytest.fixture(params=["sqlite", "memory", "postgres"])
-def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlLedger]:
-    opened = asyncio.run(opening(request.param, tmp_path))
-    yield opened
-    asyncio.run(opened.close())
 
 
 @story

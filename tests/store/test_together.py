@@ -6,28 +6,15 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 import one_run
 from horae.core.decide import decide
 from horae.core.ports import EntryStep, Process
 from horae.core.receipt import Status
 from reasons import because
 from store.ledger_suite import NINE, NOW, asked, history, story, taken, workflow
-from store.server import opening
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from horae.store.ledger import SqlLedger, Transaction
-
-
-@pytest.fixture(params=["sqlite", "memory", "postgres"])
-def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlLedger]:
-    opened = asyncio.run(opening(request.param, tmp_path))
-    yield opened
-    asyncio.run(opened.close())
 
 
 @story

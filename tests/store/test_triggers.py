@@ -39,12 +39,10 @@ from horae.testing import ManualClock
 from reasons import because
 from scale import scaled
 from store.ledger_suite import DAY, HOUR, MINUTE, NINE, NOW, SECOND, add_trigger, asked, story
-from store.server import opening
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
     from datetime import datetime
-    from pathlib import Path
     from typing import NoReturn
 
     from horae.core.receipt import Filed
@@ -55,13 +53,6 @@ if TYPE_CHECKING:
 ID = "550e8400-e29b-41d4-a716-446655440001"
 CRON = {"kind": "cron", "cron_expr": "0 9 * * MON-FRI", "agent": "worker", "prompt": "Report."}
 DELAY = {"kind": "delay", "run_at": "2026-04-01T09:00:00Z", "agent": "worker", "prompt": "Deploy."}
-
-
-@pytest.fixture(params=["sqlite", "memory", "postgres"])
-def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlLedger]:
-    opened = asyncio.run(opening(request.param, tmp_path))
-    yield opened
-    asyncio.run(opened.close())
 
 
 async def turned(ledger: SqlLedger, *, on: bool, now: datetime) -> bool:

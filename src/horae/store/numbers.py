@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from contextlib import suppress
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Final
 
 from horae.core.private import replace_durably
@@ -52,11 +55,7 @@ def highest(several: Iterable[Mapping[str, int]]) -> dict[str, int]:
     >>> highest([{"run": 3}, {"run": 7, "entry": 1}])
     {'run': 7, 'entry': 1}
     """
-    found: dict[str, int] = {}
-    for each in several:
-        for kind, number in each.items():
-            found[kind] = max(found.get(kind, 0), number)
-    return found
+    return dict(reduce(or_, map(Counter, several), Counter()))  # of two counts the greater
 
 
 def given_by(path: Path) -> dict[str, int]:
