@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from commands import run_command
 from horae.cli.run import run
 from horae.cli.simulate import simulate as command
 
@@ -51,6 +52,26 @@ def test_a_rehearsal_tells_day_by_day_what_runs_and_what_an_outage_costs(
     assert "(24 times)" in out
     assert "(replaced by the run of 2026-04-05 Sun 23:30 UTC, as catch-up is latest)" in out
     assert call(capsys, plan, *options) == (code, out, err)
+
+
+def test_what_simulated_runs_cost_follows_from_the_last_ones(
+    plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = {"type": "result", "subtype": "success", "result": "Read.", "total_cost_usd": 0.25}
+    (tmp_path / "claude").write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
+    (tmp_path / "claude").chmod(0o755)
+    (tmp_path / plan).write_text(
+        "* Digest :workflow:\n:PROPERTIES:\n:SCHEDULE: 0 9 * * *\n:END:\n** Sum up :component:\n"
+        "#+begin_src agent :agent wren\nBe brief.\n#+end_src\n"
+        f"* wren :agent:\n:PROPERTIES:\n:COMMAND: {tmp_path}/claude\n:END:\nYou read.\n"
+    )
+    options = ("--from", "2099-04-01", "--days", "7")
+    assert "cost" not in call(capsys, plan, *options, "--table")[1]
+    ran = run_command("horae", "run", "Digest", at=tmp_path)
+    assert ran.code == 0, ran.err
+    out = call(capsys, plan, *options, "--table")[1]
+    assert "expected cost: $1.75, of 7 runs at the median of their last ones\n" in out
+    assert json.loads(call(capsys, plan, *options, "--json")[1])["cost"] == 1.75
 
 
 def test_more_times_than_can_be_waited_for_are_refused_with_a_remedy(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -25,6 +25,7 @@ from horae.cli.plan_root import KnownEntries, PlanView, When
 from horae.cli.sources import Sources, plan_root
 from horae.config import load
 from horae.core import decide, gate
+from horae.core.budget import DOLLAR, Unit, expected
 from horae.core.entry import Entry, Origin, Unarmed
 from horae.core.explain import stamp
 from horae.core.ports import Listed, receipts_of
@@ -58,6 +59,7 @@ class PlanHistory:
     scanned: tuple[Scanned, ...] = ()
     entries: dict[str, Entry] = field(default_factory=dict)
     lengths: dict[Origin, timedelta] = field(default_factory=dict)
+    costs: dict[Origin, float] = field(default_factory=dict)  # in US dollars, of one run
 
     @classmethod
     def of(cls, plans: Mapping[str, Sequence[Scanned]], view: PlanView) -> PlanHistory:
@@ -75,8 +77,9 @@ class PlanHistory:
                     history.entries[item.address] = item
                     numbers.setdefault(known, {})[item.number] = item.origin
         for known, origins in numbers.items():
-            lengths = connection.ask(known.place, partial(_run_lengths, entries=origins))
+            lengths, costs = connection.ask(known.place, partial(_runs_of, entries=origins))
             history.lengths |= {origins[number]: length for number, length in lengths.items()}
+            history.costs |= {origins[number]: cost for number, cost in costs.items()}
         return history
 
     async def ledger(self, now: datetime) -> sqlite.SqliteLedger:
@@ -97,8 +100,14 @@ class PlanHistory:
         return ledger
 
 
-async def _run_lengths(ledger: SqlLedger, *, entries: Iterable[int]) -> dict[int, timedelta]:
+async def _runs_of(
+    ledger: SqlLedger, *, entries: Collection[int]
+) -> tuple[dict[int, timedelta], dict[int, float]]:
+    """Return how long the last runs of entries took, and what they cost if they say so."""
     found = {}
+    usual = await ledger.usual([*entries])
+    said = {number: last for number, last in usual.items() if any(each.cost for each in last)}
+    costs = {number: expected(last, Unit.DOLLARS) / DOLLAR for number, last in said.items()}
     for number in entries:
         page = await ledger.receipts(entry=number, statuses=_TIMED, limit=_LAST)
         runs = [run for each in page.receipts for run in await ledger.runs_of(each.number)]
@@ -106,7 +115,7 @@ async def _run_lengths(ledger: SqlLedger, *, entries: Iterable[int]) -> dict[int
         took = [(end - start).total_seconds() for end, start in ended if end is not None]
         if took:
             found[number] = timedelta(seconds=max(0.0, median(took)))
-    return found
+    return found, costs
 
 
 class SimulatedReceipt(NamedTuple):
@@ -137,6 +146,26 @@ class SimulatedDay(NamedTuple):
     day: date
     counts: Mapping[str, int]
     odd: Sequence[SimulatedReceipt]  # all that did not run as planned
+
+
+@dataclass(eq=False, slots=True)
+class _Bill:
+    """What simulated runs are expected to cost: each as the last ones of its entry."""
+
+    costs: Mapping[Origin, float]
+    cost: float = 0.0
+    runs: int = 0
+
+    def seen(self, receipt: SimulatedReceipt) -> SimulatedReceipt:
+        cost = self.costs.get(receipt.filed.origin)
+        if cost is not None and receipt.filed.status in _RAN:
+            self.cost, self.runs = self.cost + cost, self.runs + 1
+        return receipt
+
+    @property
+    def words(self) -> str:
+        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+        return f"${self.cost:,.2f}, of {runs} at the median of their last ones"
 
 
 def _by_day(receipts: Iterable[SimulatedReceipt], place: ZoneInfo) -> Iterator[SimulatedDay]:
@@ -185,7 +214,8 @@ def simulate(
 
     Show day by day what would run, run late, be coalesced or missed. Times, policies and slots
     follow the rules of the engine. If the plan has a ledger, pauses and last runs count, and a
-    run takes as long as the last ones took; else it ends at once. At most 2,000,000 scheduled
+    run takes as long as the last ones took, and is expected to cost as much; else it ends at
+    once. At most 2,000,000 scheduled
     times are simulated, or any number with --jsonl.
     """
     now, place = moments.moment_and_zone(start, tz=tz, root=plan_root(paths))
@@ -215,7 +245,8 @@ def simulate(
     )
     if trace is not None:
         simulation.trace = lambda line: trace.write(f"{line}\n")
-    receipts = map(SimulatedReceipt.of, simulation.run())
+    bill = _Bill(history.costs)
+    receipts = map(bill.seen, map(SimulatedReceipt.of, simulation.run()))
     match output.form:
         case Form.JSONL:
             for each in receipts:
@@ -223,10 +254,12 @@ def simulate(
         case Form.JSON:
             with _progress() as simulation.progress:
                 data = _data(simulation, receipts, place)
+            data |= {"cost": round(bill.cost, 6)} if history.costs else {}
             print_json(data)
         case Form.TABLE:
             with _progress() as simulation.progress:
                 lines = [*_lines(simulation, receipts, place)]
+            lines += [f"expected cost: {bill.words}"] if history.costs else []
             echo("\n".join(lines))
     unarmed = [one.item for one in items if isinstance(one.item, Unarmed) and one.item.is_error]
     # Of one that is known the last valid version is simulated.
