@@ -279,7 +279,7 @@ def jitter(entry: Entry, key: str) -> timedelta:
 
 def _ended_at(entry: Entry, receipts: tuple[Receipt, ...], now: datetime) -> datetime | None:
     is_waiting = any(receipt.status is Status.WAITING for receipt in receipts)
-    return now if counts_from_end(entry.rule) and not is_waiting else entry.ended_at
+    return entry.ended_at if is_waiting or not counts_from_end(entry.rule) else now
 
 
 def _long(length: timedelta) -> str:
