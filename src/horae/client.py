@@ -416,10 +416,10 @@ class Client(Calls, Sender):
             # Who refuses a request by its header answers and hangs up before the body has come.
             with suppress(BrokenPipeError, ConnectionResetError):
                 wire.request(request.method, request.target, body, headers)
-            answer = wire.getresponse()
-            if answer.status >= 400:
-                raise _refusal(answer)
-            yield answer
+            with wire.getresponse() as answer:  # which has the socket now
+                if answer.status >= 400:
+                    raise _refusal(answer)
+                yield answer
         except ValidationError as error:
             said = f"the engine answered in a form that this version does not know: {error}"
             raise EngineError(said, code="engine_answer") from error

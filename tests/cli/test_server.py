@@ -192,7 +192,13 @@ def over_tls(engine: tuple[str, str, Path], tmp_path: Path) -> Iterator[tuple[st
 
     async def passed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         near, far = await asyncio.open_connection("127.0.0.1", behind)
-        await asyncio.gather(_copied(reader, far), _copied(near, writer))
+        try:
+            await asyncio.gather(_copied(reader, far), _copied(near, writer))
+        finally:  # also if the proxy is stopped before both ends have closed
+            for each in (far, writer):
+                each.close()
+                with suppress(OSError, ssl.SSLError):
+                    await each.wait_closed()
 
     async def proxied() -> None:
         server = await asyncio.start_server(passed, "127.0.0.1", 0, ssl=context)
