@@ -67,6 +67,7 @@ def test_an_entry_is_run_there_and_its_output_shown_here(elsewhere: Call) -> Non
     assert why.out.startswith("Digest  plan.org:1  entry ")
     assert f"receipt {newest['receipt']} (key " in why.out
     assert elsewhere("why", "Digest", "--json").data["entry"]["title"] == "Digest"
+    assert elsewhere("why", "Digest@2026-01-01", "--json").data["from"][:10] == "2026-01-01"
     assert elsewhere("why", "Digets").code == 4
 
 

@@ -492,8 +492,7 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
     asked = explain.parse_ask(what)
     if place.server is not None:
         connection.refuse_at(at)
-        word, _, when = (what, "", "") if asked.start is None else what.rpartition("@")
-        told = place.server.why(word, at=when or None, limit=min(limit, _MOST))
+        told = place.server.why(what, limit=min(limit, _MOST))
         print_answer(output, told, lambda: _print_why(told, limit))
         return
     most = _MOST_TIMES if output.is_text else limit  # in text, times with one reason count once
