@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from horae.org.plan import Headline
 
 _PLANNING: Final = re.compile(r"[ \t]*+(?:SCHEDULED|DEADLINE|CLOSED):")
-_KEYWORD: Final = re.compile(r"(SCHEDULED|DEADLINE|CLOSED):[ \t]*+(.*)", re.DOTALL)
-_BARE_STAMP: Final = re.compile(
-    r"\d{4}-\d\d-\d\d(?:[ \t]+(?:[^\W\d]+|[0-2]?\d:\d\d(?:-[0-2]?\d:\d\d)?|[.+-]\S+))*"
+_KEYWORD: Final = re.compile(r"(SCHEDULED|DEADLINE|CLOSED):[ \t]*+(.+)", re.DOTALL)
+_OPEN_STAMP: Final = re.compile(
+    r"([<\[]?)(\d{4}-\d\d-\d\d(?:[ \t]+(?:[^\W\d]+|[0-2]?\d:\d\d(?:-[0-2]?\d:\d\d)?|[.+-]\S+))*)"
 )
 _PLANNING_ANY: Final = re.compile(
     r"^[ \t]*+((?i:scheduled|deadline|closed)):[ \t]*+[<\[]", re.MULTILINE
@@ -84,22 +84,14 @@ def _said_twice(headline: Headline) -> Iterator[SectionFinding]:
 
 def _void_planning(text: str, below: int) -> SectionFinding:
     at = planning.void_at(text, below)
-    rest = finding.line_at(text, at)
+    rest = finding.line_at(text, at).rstrip()
     fix = "keep only SCHEDULED:, DEADLINE: and CLOSED: on it, each with one timestamp"
-    if keyword := _KEYWORD.match(rest):
-        at += keyword.start(2)
-        rest = keyword[2].rstrip()
-        if not rest:
-            message = f"{keyword[1]}: without a timestamp makes this planning line invalid"
-        elif rest[0] in "<[":
-            message = f"{shown(rest)} is not closed, which makes this planning line invalid"
-            fix = f"close it with {'>' if rest[0] == '<' else ']'}"
-        else:
-            message = f"{shown(rest)} is not in brackets, which makes this planning line invalid"
-            if _BARE_STAMP.fullmatch(rest):
-                fix = f"write {keyword[1]}: <{rest}>"
-    else:
-        message = f"{shown(rest.strip() or text[at])} makes this planning line invalid"
+    if keyword := _KEYWORD.fullmatch(rest):
+        at, rest = at + keyword.start(2), keyword[2]
+        if stamp := _OPEN_STAMP.fullmatch(rest):
+            written = f"[{stamp[2]}]" if stamp[1] == "[" else f"<{stamp[2]}>"
+            fix = f"write {keyword[1]}: {written}"
+    message = f"{shown(rest.strip() or text[at])} makes this planning line invalid"
     return error(at, "planning-void", message, fix)
 
 

@@ -84,13 +84,9 @@ def _one_stamp(text: str) -> str:
 
 def _silent(stamp: Stamp) -> SectionFinding:
     text = stamp.text
-    if text[-1] != _CLOSE[text[0]]:
-        ends = f"opens with {text[0]} and closes with {text[-1]}"
-        message = f"{shown(text)} {ends}, so it is ignored"
-        return error(stamp.start, "brackets", message, text[:-1] + _CLOSE[text[0]])
-    single = text[0] + text.strip("<>[]") + text[-1]
-    if single != text and parse_timestamp(single) is not None:
-        message = f"{shown(text)} has brackets inside brackets, so it is ignored"
+    single = text[0] + text.strip("<>[]") + _CLOSE[text[0]]
+    if text[-1] != single[-1] or (single != text and parse_timestamp(single) is not None):
+        message = f"the brackets of {shown(text)} are not one pair, so it is ignored"
         return error(stamp.start, "brackets", message, single)
     if text.startswith("<%%("):
         message = "diary expressions are not supported; write a date, or a cron :SCHEDULE: property"

@@ -206,10 +206,9 @@ def _why_unfired(headline: Headline) -> str:
     planning = headline.planning
     if planning is not None and planning.scheduled is not None:
         return f"the headline has a SCHEDULED date but no command or workflow; {way}"
+    what = "only a DEADLINE, which never starts a run" if headline.deadline else "no schedule"
     when = "to run it, add SCHEDULED or :SCHEDULE:, and :COMMAND: or the tag :workflow:"
-    if headline.deadline is not None:
-        return f"there is only a DEADLINE, which never starts a run; {when}"
-    return f"there is no schedule; {when}"
+    return f"there is {what}; {when}"
 
 
 def rule_text(headline: Headline) -> str:
