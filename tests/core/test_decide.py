@@ -37,7 +37,7 @@ from horae.core.entry import (
 )
 from horae.core.project import decided, next_moment, project
 from horae.core.receipt import Receipt, Status
-from horae.timing.cron import Cron
+from horae.timing.cron import Cron, count_any
 from horae.timing.repeater import parse_repeater
 from reasons import because
 from scale import scaled
@@ -507,7 +507,7 @@ def test_ten_years_of_downtime_are_a_few_rows_and_little_work(
     assert len(decision.receipts) <= CAP + 1
     assert sum(each.status is Status.WAITING for each in decision.receipts) <= CAP
     total = sum(receipt.count for receipt in decision.receipts)
-    assert total == Cron(expression, zone=zone).count(NINE, now)
+    assert total == count_any([Cron(expression, zone=zone)], NINE, now)
     skipped = within(50_000, lambda: close(busy, now=now, reason=because("it was paused")))
     assert (len(skipped.receipts), skipped.receipts[0].count) == (1, total)
     assert next_moment(after(busy, decision), now) is not None  # it is still armed

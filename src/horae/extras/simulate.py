@@ -165,8 +165,10 @@ class Simulation:
             if state.next_at == at:
                 state.next_at = None
                 due.append(state)
-        if all(state.is_plain and not state.open and state.is_on_time(now) for state in due):
-            self._note_due(due)
+        plain = [state for state in due if state.is_plain and not state.open]
+        keys = [state.coming.key for state in plain if state.coming and state.coming.at == now]
+        if len(keys) == len(due):
+            self._note_due(due, keys)
         else:
             for state in due:
                 self._decide(state)
@@ -179,11 +181,10 @@ class Simulation:
             if not at_once and not has_alerts:
                 return
 
-    def _note_due(self, due: Sequence[_SimulatedEntry]) -> None:
+    def _note_due(self, due: Sequence[_SimulatedEntry], keys: Sequence[str]) -> None:
         """Decide entries at rest on time: as `decide` does, and at once if none is disturbed."""
-        now, keys = self._now, []
+        now = self._now
         for state in due:
-            keys.append(state.key)
             state.accounted_to = now
             self._arm(state)
         is_free = self._is_free(due)
@@ -420,13 +421,6 @@ class _SimulatedEntry:
         self.recent: dict[int, Status] = {}  # of its last receipts, if anything follows them
         self.coming: Moment | None = None
         self._moments: Iterator[Moment] | None = None
-
-    @property
-    def key(self) -> str:
-        return "" if self.coming is None else self.coming.key
-
-    def is_on_time(self, now: datetime) -> bool:
-        return self.coming is not None and self.coming.at == now
 
     def as_it_is(self) -> Entry:
         rule = self.rule

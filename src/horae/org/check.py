@@ -12,7 +12,7 @@ from horae.org.finding import CALLS, Check, SectionFinding, error, place_of, sho
 from horae.org.layout import LAYOUT, unspaced
 from horae.org.plan import Diagnostic, Headline, Plan, SectionPlace, is_id
 from horae.org.stamp import STAMPS
-from horae.org.world import Component, World, every, worlds
+from horae.org.world import Component, every, worlds
 
 CHECKS: tuple[Check, ...] = (*LAYOUT, *STAMPS)
 _WORD: Final = re.compile(r"\S+")
@@ -82,7 +82,10 @@ def wiring(plan: Plan) -> Iterator[tuple[int, SectionFinding]]:
         for component in world.components:
             for each in component_findings(component, world.producers, makers):
                 yield component.at, each
-        yield from _cycles(world)
+        for ring in world.rings:
+            names = [each.name for each in (ring[0], *reversed(ring))]
+            fix = "remove one :in, or connect it to a component outside the cycle"
+            yield ring[0].at, error(0, "cycle", _waiting(names), fix)
     for index, headline in enumerate(plan.headlines):
         if "component" in headline.tags and "workflow" not in headline.tags and index not in owned:
             message = f"component {shown(headline.title)} is not below a workflow and never runs"
@@ -117,14 +120,6 @@ def component_findings(
         message = f"{shown(puts)} is also an output of {winner}; the later one is used"
         at = _argument(component, ":out", puts)
         yield warning(at, "producer-twice", message, "give each output its own name")
-
-
-def _cycles(world: World) -> Iterator[tuple[int, SectionFinding]]:
-    """Yield each ring of components that wait for one another, at its first member."""
-    for ring in world.rings:
-        names = [each.name for each in (ring[0], *reversed(ring))]
-        fix = "remove one :in, or connect it to a component outside the cycle"
-        yield ring[0].at, error(0, "cycle", _waiting(names), fix)
 
 
 def _waiting(names: Sequence[str]) -> str:

@@ -140,10 +140,6 @@ class Cron:
         local, limit = self._local(start, "between"), in_utc(self._local(end, "between"))
         return takewhile(lambda moment: moment <= limit, self._moments(local))
 
-    def count(self, start: datetime, end: datetime) -> int:
-        """Return how many moments `between` would yield, without walking them."""
-        return count_any([self], start, end)
-
     def describe(self) -> str:
         """Return the rule in words."""
         words = words_of(self._meaning())
@@ -444,7 +440,10 @@ def describe_any(crons: Sequence[Cron]) -> str:
 
 
 def count_any(crons: Sequence[Cron], start: datetime, end: datetime) -> int:
-    """Return how many moments after start, up to and with end, any of the rules of a zone names."""
+    """Return how many moments after start, up to and with end, any of the rules of a zone names.
+
+    None of them is walked; for one rule they are those that `between` would yield.
+    """
     first = _after_whole_second(in_utc(crons[0]._local(start, "count")))
     last = _after_whole_second(in_utc(crons[0]._local(end, "count")))
     walls = _Walls(crons)

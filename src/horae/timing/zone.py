@@ -97,11 +97,6 @@ def local(moment: datetime, zone: ZoneInfo) -> datetime:
         return (_DAWN if moment.year == 1 else _DUSK).replace(tzinfo=None)
 
 
-def is_gap(wall: datetime, zone: ZoneInfo) -> bool:
-    early, late = _offsets(wall, zone)
-    return early < late
-
-
 def is_fold(wall: datetime, zone: ZoneInfo) -> bool:
     early, late = _offsets(wall, zone)
     return early > late

@@ -171,8 +171,8 @@ def _keeps_weekdays(say: Say, series: Series, said: Say) -> bool:
     if not say.weekdays or not say.recurs:
         return not say.weekdays or {day.weekday() for day in series.days} == say.weekdays
     is_rarer = say.every is not None and not say.is_short and say.every != (1, "d")
-    is_used = is_rarer or say.nth or say.mdays or series.share(say.weekdays) > 0.9
-    return bool(is_used) and {day.weekday() for day in series.days} in (say.weekdays, said.weekdays)
+    is_used = is_rarer or series.share(say.weekdays) > 0.9
+    return is_used and {day.weekday() for day in series.days} in (say.weekdays, said.weekdays)
 
 
 def _keeps_dates(say: Say, series: Series, said: Say) -> bool:
@@ -186,18 +186,14 @@ def _keeps_dates(say: Say, series: Series, said: Say) -> bool:
     days = say.mdays | say.nearest
     if not days:
         return True
-    fired = {_as_said(day, days | said.mdays) for day in series.days}
+    # The number of each day, from the end of the month if it is said so.
+    later = {day: day.day - 1 - monthrange(day.year, day.month)[1] for day in series.days}
+    fired = {last if last in days | said.mdays else day.day for day, last in later.items()}
     is_shifted = all(  # to the nearest working day
         day.weekday() < 5 and any(abs(day.day - each) < 3 for each in days) for day in series.days
     )
     is_kept = fired in (days, said.mdays) or (is_shifted and days < fired)
     return is_kept and _in_period(say, series)
-
-
-def _as_said(day: date, wanted: Collection[int]) -> int:
-    """Return the number of a day, from the end of the month if it is said so."""
-    later = day.day - 1 - monthrange(day.year, day.month)[1]
-    return later if later in wanted else day.day
 
 
 def _in_period(say: Say, series: Series) -> bool:
