@@ -165,8 +165,11 @@ class Simulation:
             if state.next_at == at:
                 state.next_at = None
                 due.append(state)
-        plain = [state for state in due if state.is_plain and not state.open]
-        keys = [state.coming.key for state in plain if state.coming and state.coming.at == now]
+        keys = [
+            coming.key
+            for state in due
+            if state.is_plain and not state.open and (coming := state.coming) and coming.at == now
+        ]
         if len(keys) == len(due):
             self._note_due(due, keys)
         else:
@@ -402,14 +405,16 @@ class _SimulatedEntry:
     """An entry as it is at the moment of a simulation."""
 
     __slots__ = (
-        "_moments", "accounted_to", "address", "coming", "counts_from_end", "ended_at",
+        "_about", "_moments", "accounted_to", "address", "coming", "counts_from_end", "ended_at",
         "entry", "failures", "is_plain", "length", "next_at", "open", "pause", "recent",
-        "rule", "source", "streak", "ticks", "title",
+        "rule", "streak", "ticks", "title",
     )  # fmt: skip
 
     def __init__(self, listed: Listed, entry: Entry, length: timedelta | None) -> None:
         self.entry, self.rule, self.title = entry, entry.rule, listed.mark.title
-        self.address, self.source = listed.mark.address, listed.source
+        self.address = listed.mark.address
+        what = entry.policy, listed.source, entry.title, entry.work, entry.agents
+        self._about = entry.origin, entry.digest, None, *what  # the same on all receipts
         self.accounted_to, self.ended_at = entry.accounted_to, entry.ended_at
         self.pause = listed.pause
         self.ticks, self.streak, self.failures = listed.ticks, listed.streak, listed.failures
@@ -456,11 +461,9 @@ class _SimulatedEntry:
         attempts: int = 0,
         ended_at: datetime | None = None,
     ) -> Filed:
-        entry = self.entry
-        about = entry.origin, entry.digest, None, entry.policy, self.source
-        what = entry.title, entry.work, entry.agents
+        entry = self.entry.number
         return Filed(
-            number, entry.number, receipt, now, *about, *what, attempts=attempts, ended_at=ended_at
+            number, entry, receipt, now, *self._about, attempts=attempts, ended_at=ended_at
         )
 
 
