@@ -327,6 +327,9 @@ def _in_claude(pattern: Pattern) -> tuple[str, ...]:
     return (str(pattern),)
 
 
+_SENT: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+
+
 def _claude(printed: str) -> Result | None:
     said = _last_object(printed, lambda each: each.get("type") == "result")
     if said is None:
@@ -336,7 +339,6 @@ def _claude(printed: str) -> Result | None:
     # cost, and in `modelUsage` alone.
     models = [_table(each) for each in _table(said.get("modelUsage")).values()]
     usage = _table(said.get("usage"))
-    kinds = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
     of_model = ("inputTokens", "cacheCreationInputTokens", "cacheReadInputTokens")
     sent = _sum(each.get(kind) for each in models for kind in of_model)
     got = _sum(each.get("outputTokens") for each in models)
@@ -347,7 +349,7 @@ def _claude(printed: str) -> Result | None:
         text,
         why if has_failed else "",
         is_read=True,
-        tokens_in=_sum(usage.get(kind) for kind in kinds) if sent is None else sent,
+        tokens_in=_sum(usage.get(kind) for kind in _SENT) if sent is None else sent,
         tokens_out=_count(usage.get("output_tokens")) if got is None else got,
         cost=_cost(said.get("total_cost_usd")),
         steps=_count(said.get("num_turns")),
@@ -358,51 +360,48 @@ def _claude(printed: str) -> Result | None:
     )
 
 
+class TokenCounts(NamedTuple):
+    sent: int = 0
+    written: int = 0  # of these, to a cache
+    read: int = 0  # and from one
+    got: int = 0
+
+
 @dataclass(slots=True)
 class Meter:
     """What a program that streams its events has used so far, by its messages."""
 
-    _of: dict[str, tuple[str, int, int, int, int]] = field(default_factory=dict)
+    _of: dict[str, tuple[str, TokenCounts]] = field(default_factory=dict)  # with their models
 
     def feed(self, printed: str) -> bool:
         """Take whole lines that were printed; tell whether any of them says what was used."""
-        was = len(self._of)
+        is_told = False
         for event in _events(printed):
             message = _table(event.get("message"))
             usage = _table(message.get("usage"))
             if event.get("type") != "assistant" or not usage:
                 continue
-            kinds = (
-                "input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens",
-                "output_tokens",
-            )  # fmt: skip
-            name = _text(message.get("id")) or str(len(self._of))
-            counts = [_count(usage.get(kind)) or 0 for kind in kinds]
+            plain, written, read, got = (
+                _count(usage.get(kind)) or 0 for kind in (*_SENT, "output_tokens")
+            )
             # A message has an event for each of its parts, with the usage of all of it.
-            self._of.pop(name, None)
-            self._of[name] = (_text(message.get("model")), *counts)  # type: ignore[assignment]
-            was = -1
-        return was < 0
+            name = _text(message.get("id")) or str(len(self._of))
+            counts = TokenCounts(plain + written + read, written, read, got)
+            self._of[name] = _text(message.get("model")), counts
+            is_told = True
+        return is_told
 
     @property
     def tokens(self) -> int:
-        return sum(sum(each[1:]) for each in self._of.values())
+        return sum(counts.sent + counts.got for _, counts in self._of.values())
 
     def models(self) -> dict[str, TokenCounts]:
-        """Return the tokens by model: sent, of these written to and read from a cache, and got."""
+        """Return the tokens by model."""
         found: dict[str, TokenCounts] = {}
-        for model, sent, written, read, got in self._of.values():
-            was = found.get(model, TokenCounts(0, 0, 0, 0))
-            new = (sent + written + read, written, read, got)
-            found[model] = TokenCounts(*map(sum, zip(was, new, strict=True)))
+        for model, counts in self._of.values():
+            was = found.get(model, TokenCounts())
+            found[model] = TokenCounts(*map(sum, zip(was, counts, strict=True)))
         return found
-
-
-class TokenCounts(NamedTuple):
-    sent: int
-    written: int = 0  # of these, to a cache
-    read: int = 0  # and from one
-    got: int = 0
 
 
 def price(model: str, counts: TokenCounts) -> float | None:
