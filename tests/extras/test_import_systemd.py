@@ -120,8 +120,8 @@ def test_what_a_unit_waits_for_is_named() -> None:
 
 EVENTS = [
     "*-*-* 02:30 Europe/Berlin", "*:0/20 Europe/Berlin", "Mon-Fri", "*-*~7/1", "Mon *-*~07/1",
-    "2026-12-31", "*-*-1..3,7", "Mon,Wed..Fri 9,10..12/2:0/30", "weekly Europe/Berlin",
-    "*-*~1..3", "quarterly", "semiannually", "yearly", "*-*-31", "minutely",
+    "26-12-31", "*-*-1..3,7", "Mon,Wed..Fri 9,10..12/2:0/30", "weekly Europe/Berlin",
+    "@1800000000", "*-*~1..3", "quarterly", "semiannually", "yearly", "*-*-31", "minutely",
     "2026..2027-1/3-1 0:0", "*-*-1/10", "monday 5:00", "2026/2-01-01", "*-*~2,4", "*-* 12:00",
     "*:*:*", "12:*", "Sat..Sun", "*-*~10/3 05:00 America/New_York", "Sun *-*-* 03:00 UTC",
     "*-02~03 12:00", "*-06-* 5/6:7", "*:0/7:30", "hourly UTC", "*-*~5..10/2", "Thu,Fri 12:0",

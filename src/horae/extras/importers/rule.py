@@ -112,9 +112,6 @@ class Dialect(NamedTuple):
     has_star_step: bool = True  # */5
     has_open_step: bool = True  # 5/10, which counts on to the end
 
-    def __hash__(self) -> int:
-        return hash((self.word, self.high))
-
 
 def numbers(text: str, dialect: Dialect, offset: int = 0) -> frozenset[int]:
     """Return the numbers that a field names, which begins at an offset.

@@ -17,7 +17,7 @@ import re
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
@@ -71,6 +71,11 @@ def read_event(text: str) -> CalendarEvent:
         remedy = "use only ASCII letters, digits and punctuation"
         raise UnfitError("is not a calendar event", remedy)
     body, place = _zone_of(text.strip())
+    if body.startswith("@"):  # a second since 1970
+        if not re.fullmatch(r"@[0-9]{1,10}", body, re.ASCII):
+            raise UnfitError(f"{body!r} is not a timestamp", "write it as 2026-12-31 09:00:00 UTC")
+        at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=int(body[1:]))
+        return read_event(f"{at:%Y-%m-%d %H:%M:%S} UTC")
     body = _NAMES.get(body.lower(), body)
     weekdays, date_text, time_text = _parts(body, text)
     years, months, days, from_end = _date(date_text)
@@ -137,12 +142,19 @@ def _weekdays(text: str) -> frozenset[int]:
 
 def _date(text: str) -> tuple[frozenset[int] | None, frozenset[int], frozenset[int], bool]:
     """Return years (none is any), months, days, and whether the days count from the last."""
+
+    def whole(found: re.Match[str]) -> str:  # 26 is 2026, and 89 is 1989
+        number = int(found[0])
+        return str(number + (2000 if number < 70 else 1900)) if number < 100 else found[0]
+
     match = _DATE_WORD.fullmatch(text)
     if match is None:
         raise UnfitError(f"{text!r} is not a date", "write it as *-12-24, 2026-*-01 or *-*~01")
     # `*-*` has the year and the month left out, and means month and day.
     year, month, sign, day = match.groups(default="*")
-    years = None if year == "*" else numbers(year, _YEAR)
+    years = None
+    if year != "*":
+        years = numbers(re.sub(r"(?<![0-9/])[0-9]{1,4}(?![0-9])", whole, year), _YEAR)
     from_end = sign == "~" and day != "*"
     days = _from_last(day) if from_end else numbers(day, _DAY)
     return years, numbers(month, _MONTH), days, from_end
