@@ -64,10 +64,9 @@ def call(home: Home, *words: str) -> Any:
 
 def start(home: Home, *titles: str) -> None:
     """Run entries, and return when all of them are running."""
-    before = home.count("status = 'running'")
-    for title in titles:
-        Client(home.data).run_now(title)
-    wait_until(lambda: home.count("status = 'running'") == before + len(titles), said=home.said)
+    numbers = [Client(home.data).run_now(title).receipt for title in titles]
+    theirs = f"status = 'running' AND number IN ({', '.join(map(str, numbers))})"
+    wait_until(lambda: home.count(theirs) == len(titles), said=home.said)
 
 
 def let_go(home: Home, *titles: str) -> None:
