@@ -81,7 +81,7 @@ class LastKnownState:
                 return HTMLResponse(self._page(), headers=HEADERS)
         return refuse(NoLeaderError(self.words.removesuffix(".")), scope)
 
-    def _page(self) -> bytes:
+    def _page(self) -> str:
         values: dict[str, object] = {"words": self.words, "node": self.node}
         values |= {"running": self.status().running, "nodes": node_rows(self.nodes)}
         page = sheet.Sheet("absence.html", "Last known state", "", values, every=_EVERY)

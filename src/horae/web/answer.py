@@ -129,10 +129,14 @@ def as_json(
     return Response(body, status, headers={**HEADERS, **(headers or {})}, media_type=kind)
 
 
+def takes_gzip(request: Request) -> bool:
+    return _GZIP.search(request.headers.get("accept-encoding", "")) is not None
+
+
 async def shrunk(request: Request, answer: Response) -> Response:
     """Return an answer compressed, if that is worth it and the client takes it so."""
     body = getattr(answer, "body", b"")  # a stream has none
-    if len(body) < SMALL or not _GZIP.search(request.headers.get("accept-encoding", "")):
+    if len(body) < SMALL or not takes_gzip(request):
         return answer
     made = Response(await asyncio.to_thread(gzip.compress, body, 5, mtime=0), answer.status_code)
     kept = [each for each in answer.raw_headers if each[0] != b"content-length"]

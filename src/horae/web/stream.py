@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
@@ -19,7 +19,7 @@ from horae.process.logs import CHUNK, RunLog
 from horae.web.answer import encoded
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
     from horae.core.ports import Clock
@@ -54,12 +54,7 @@ class Feed:
         self._looking: asyncio.Task[None] | None = None
 
     async def listen(self, after: int, *, heartbeat: float = HEARTBEAT) -> AsyncIterator[bytes]:
-        self._listeners += 1
-        if self._looking is None:
-            self._newest.clear()
-            self._last = after
-            self._looking = asyncio.create_task(self._look())
-        try:
+        with self._listening(after):
             yield b"retry: 1000\n\n"
             while True:
                 more = self._more
@@ -68,12 +63,34 @@ class Feed:
                     after = told[-1][0]
                     yield b"".join(text for _, text in told)
                     continue
-                if self._closing.is_set():
+                if self.is_closing:
                     return  # the listener was told when to come again
                 try:
                     await asyncio.wait_for(more.wait(), heartbeat)
                 except TimeoutError:
                     yield b": still here\n\n"
+
+    @property
+    def is_closing(self) -> bool:
+        return self._closing.is_set()
+
+    async def wait(self, after: int, within: float) -> None:
+        """Return when there is an event after a number, or when some seconds have passed."""
+        with self._listening(after):
+            more = self._more
+            if self._last <= after and not self.is_closing:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(more.wait(), within)
+
+    @contextmanager
+    def _listening(self, after: int) -> Iterator[None]:
+        self._listeners += 1
+        if self._looking is None:
+            self._newest.clear()
+            self._last = after
+            self._looking = asyncio.create_task(self._look())
+        try:
+            yield
         finally:
             self._listeners -= 1
             if self._listeners == 0 and self._looking is not None:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import jinja2
 from markupsafe import Markup, escape
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from horae.core.actor import actor_words
 from horae.core.budget import cost_text
@@ -31,11 +31,12 @@ from horae.org.document import read
 from horae.sources.board.task import parse
 from horae.sources.plans.routes import Blame, rule_blame
 from horae.timing.zone import instant, local, zone
-from horae.web.answer import CONTROLS, HEADERS, STATUSES, harmless, shrunk
+from horae.web.answer import CONTROLS, HEADERS, STATUSES, harmless, shrunk, takes_gzip
 from horae.web.fields import moment_of
+from horae.web.page.live import WrittenPage, changes, compressed
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from zoneinfo import ZoneInfo
 
     from starlette.requests import Request
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from horae.core.ports import Ledger, Listed
     from horae.core.views import Inbox
     from horae.web.front import Front
+    from horae.web.stream import Feed
 
 
 DAY: Final = timedelta(days=1)
@@ -328,34 +330,49 @@ def written(
     look: PageTime,
     version: str,
     common: Mapping[str, object],
-) -> bytes:
+) -> str:
     """Return a page; *common* is what every page says of the engine."""
     about = {"title": sheet.title, "nav": sheet.nav, "every": sheet.every, "look": look}
     about |= {"static": f"/static/{version}", "version": version}
     template = templates.get_template(sheet.template)
-    # A name of a file may hold what cannot be written in UTF-8.
-    return template.render({**sheet.values, **common, **about}).encode(errors="replace")
+    return template.render({**sheet.values, **common, **about})
 
 
 def endpoint_of(context: PageContext, show: Show) -> Callable[[Request], Awaitable[Response]]:
-    async def endpoint(request: Request) -> Response:
+    async def page(request: Request) -> WrittenPage:
         asked, status = PageRequest(context, request), HTTPStatus.OK
         try:
             sheet = await show(asked)
         except HoraeError as error:
             status = STATUSES.get(error.exit_code, HTTPStatus.INTERNAL_SERVER_ERROR)
             sheet = Sheet("error.html", status.phrase, "", {"error": str(error)})
-        engine = context.front.engine
+        engine, look = context.front.engine, asked.look
+        event = await context.ledger.newest_event()
         common = {
-            "event": await context.ledger.newest_event(),
+            "event": event,
             "trouble": None if engine.trouble is None else str(engine.trouble),
             "started_at": engine.started_at,
             "attention": (await context.inbox()).count,
         }
         # Not in the loop: a long page takes a while to write, and the engine must not wait.
         write, version = partial(written, context.templates, sheet), context.static.version
-        page = await asyncio.to_thread(write, asked.look, version, common)
-        return await shrunk(request, HTMLResponse(page, status, headers=HEADERS))
+        text = await asyncio.to_thread(write, look, version, common)
+        now, said = look.iso(look.now), look.full(look.now)
+        return WrittenPage(text, status, sheet.every, event, now, said)
+
+    async def endpoint(request: Request) -> Response:
+        if "text/event-stream" not in request.headers.get("accept", ""):
+            made = await page(request)
+            answer = HTMLResponse(made.text.encode(errors="replace"), made.status, headers=HEADERS)
+            return await shrunk(request, answer)
+        seen = request.headers.get("last-event-id", "")
+        feed: Feed = request.app.state.feed
+        after = int(seen) if is_number(seen) else -1
+        parts: AsyncIterator[bytes] = changes(partial(page, request), feed, seen=after)
+        headers, kind = {**HEADERS, "Vary": "Accept"}, "text/event-stream"
+        if takes_gzip(request):
+            parts, headers = compressed(parts), {**headers, "Content-Encoding": "gzip"}
+        return StreamingResponse(parts, media_type=kind, headers=headers)
 
     return endpoint
 

@@ -21,8 +21,8 @@ function rough(milliseconds) {
   return parts.slice(0, 2).join(" ") || "0s";
 }
 
-function turn() {
-  for (const each of document.querySelectorAll("[data-away], [data-took]")) {
+export function turn(page = document) {
+  for (const each of page.querySelectorAll("[data-away], [data-took]")) {
     const far = Date.parse(each.dateTime) - now();
     let said = rough(far);
     if (each.dataset.away !== undefined) said = far > 0 ? `in ${said}` : `${said} ago`;
@@ -32,5 +32,5 @@ function turn() {
 
 export function turnClocks() {
   setNow(document.body.dataset.now);
-  setInterval(turn, 1000);
+  setInterval(() => turn(), 1000);
 }

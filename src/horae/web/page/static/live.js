@@ -1,7 +1,7 @@
-// Keeps a page true: when something happens, or enough time has passed, the same page is asked
-// for again and only what differs is changed, so nothing flickers and nobody loses their place.
+// Keeps a page true: the server sends what changes of it, and only what differs is changed, so
+// nothing flickers and nobody loses their place.
 import { morph } from "./morph.js";
-import { setNow } from "./clock.js";
+import { setNow, turn } from "./clock.js";
 
 const gone = document.getElementById("gone");
 const later = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000));
@@ -10,7 +10,8 @@ let asking = null;
 let again = false;
 let isLost = false;
 let lookedAt = performance.now();
-let took = 0; // milliseconds that the last look needed
+let streams = true;
+let heard = ""; // the address whose changes are heard
 let retry = 1;
 let hearing = new AbortController();
 
@@ -54,22 +55,33 @@ async function look() {
     lose(`The engine did not return this page (HTTP ${answer.status}).`);
     return false;
   }
+  show(text);
+  if (heard !== "" && heard !== location.href) hearAgain();
+  return true;
+}
+
+// Make the page like the one that the server wrote; false if another version is loaded instead.
+function show(text, now = null) {
   const page = new DOMParser().parseFromString(text, "text/html");
   find();
   if (page.body.dataset.version !== document.body.dataset.version) {
     location.reload(); // another version of horae runs now
-    return true;
+    return false;
   }
+  const { body } = document;
+  if (now !== null) {
+    Object.assign(page.body.dataset, { event: now.event, now: now.now });
+    const asOf = page.querySelector("[data-asof]");
+    if (asOf !== null) Object.assign(asOf, { textContent: now.said, dateTime: now.now });
+  }
+  for (const name of ["event", "now", "every"]) body.dataset[name] = page.body.dataset[name];
+  setNow(body.dataset.now);
+  turn(page);
   for (const id of ["icon", "pages", "main", "foot"]) {
     const next = page.getElementById(id);
     if (next !== null) morph(document.getElementById(id), next);
   }
   document.title = page.title;
-  for (const name of ["event", "now", "every"]) {
-    document.body.dataset[name] = page.body.dataset[name];
-  }
-  setNow(document.body.dataset.now);
-  took = performance.now() - lookedAt;
   attach();
   return true;
 }
@@ -95,8 +107,10 @@ export function refresh() {
   return asking;
 }
 
+// Hear what changes of this page: lines of its text, in place of those that were sent before.
 async function listen() {
-  const answer = await fetch("/api/v1/events/stream", {
+  heard = location.href;
+  const answer = await fetch(heard, {
     headers: { Accept: "text/event-stream", "Last-Event-ID": document.body.dataset.event },
     cache: "no-store",
     signal: hearing.signal,
@@ -107,64 +121,70 @@ async function listen() {
     return false;
   }
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  let soon = null;
+  const page = [];
+  let rest = "";
   for (;;) {
     const { done, value } = await reader.read();
     if (done) return true;
-    if (/^id:/m.test(value)) {
-      soon ??= setTimeout(() => {
-        soon = null;
-        refresh();
-      }, Math.max(150, 2 * took)); // a page that is dear to make is asked for less often
+    const parts = (rest + value).split("\n\n");
+    rest = parts.pop();
+    lookedAt = performance.now();
+    for (const part of parts) {
+      const data = /^data: (.*)$/m.exec(part)?.[1];
+      if (data === undefined) continue;
+      const { at, cut, lines, ...now } = JSON.parse(data);
+      page.splice(at, cut, ...lines);
+      if (!show(page.join("\n"), now)) return true;
     }
   }
 }
 
-async function poll() {
-  const after = Number(document.body.dataset.event);
-  const answer = await fetch(`/api/v1/events?after=${after}&limit=1`, { cache: "no-store" });
-  if (answer.ok && (await answer.json()).events.length > 0) await refresh();
-}
-
 async function hear() {
-  let streams = true;
   for (;;) {
     if (document.hidden) {
       await later(0.2);
       continue;
     }
+    streams = true;
+    const signal = hearing.signal;
     try {
-      if (streams) {
-        streams = await listen();
-        await refresh();
-      } else {
-        await poll();
-        await later(1);
-      }
+      streams = await listen();
+      await refresh();
+      if (!streams) await later(Number(document.body.dataset.every)); // a proxy keeps it back
     } catch {
-      streams = true;
-      if (document.hidden) continue;
+      if (document.hidden || signal.aborted) continue;
       await refresh();
     }
     while (isGone()) await later(0.2);
   }
 }
 
+function hearAgain() {
+  hearing.abort();
+  hearing = new AbortController();
+}
+
+// Of a page that nobody sees only the number in its title is kept true.
+async function count() {
+  if (!document.hidden || isGone()) return;
+  const answer = await fetch("/api/v1/inbox?limit=0", { cache: "no-store" }).catch(() => null);
+  if (!answer?.ok) return;
+  const { count: number } = await answer.json();
+  document.title = document.title.replace(/^(\(\d+\) )?/, number ? `(${number}) ` : "");
+  if (number) document.getElementById("icon").href = `/icon/${number}.svg`;
+}
+
 export function keepLive(attached) {
   attach = attached;
   hear();
   setInterval(() => {
-    const wait = isGone() ? retry : Number(document.body.dataset.every);
-    if (document.hidden || performance.now() - lookedAt < wait * 1000) return;
-    if (isGone()) retry = Math.min(10, retry * 1.5);
+    if (!isGone() || document.hidden || performance.now() - lookedAt < retry * 1000) return;
+    retry = Math.min(10, retry * 1.5);
     refresh();
   }, 500);
+  setInterval(count, 60e3);
   document.addEventListener("visibilitychange", () => {
-    if (!document.hidden) {
-      refresh();
-      return;
-    }
-    hearing.abort(); // a browser has few connections to one host, and others need them
-    hearing = new AbortController();
+    if (document.hidden) hearAgain(); // a browser has few connections to one host
+    else refresh();
   });
 }
