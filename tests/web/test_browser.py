@@ -1142,7 +1142,7 @@ def test_everything_that_can_be_clicked_has_a_name(person: Person) -> None:
 
 
 @complains_of("nobody")
-@pytest.mark.parametrize("width", [360, 1400])
+@pytest.mark.parametrize("width", [390, 1100, 1440])
 def test_every_page_fits_its_window_in_light_and_in_dark(person: Person, width: int) -> None:
     resize(person.driver, width, 800)
     digest = person.ask("receipts?entry=digest&limit=20", "GET")["receipts"]
@@ -1182,6 +1182,47 @@ def test_a_page_says_so_when_the_engine_is_gone_and_when_it_is_back(person: Pers
         person.app.start()
     person.until(lambda: ((gone := person.one("#gone")) and not gone.is_displayed()) or None, 20)
     assert person.is_marked
+
+
+def test_times_are_shown_in_the_zone_that_is_chosen_and_say_so(person: Person) -> None:
+    person.go("/entries/digest")
+    person.says("Europe/Berlin", "#foot")
+    script = "return document.querySelector('.fires time').getAttribute('datetime')"
+    before = moment(person.driver.execute_script(script))
+    person.press("UTC", inside="#zones")
+    person.until(lambda: "All times are in UTC" in person.text("#foot") or None)
+    person.says("the plan: Europe/Berlin", "#foot")
+    after = moment(person.driver.execute_script(script))
+    assert after == before
+    assert after.utcoffset() == timedelta(0)
+    assert before.utcoffset() != timedelta(0)
+    person.until(lambda: person.one("#zones [aria-pressed=true]"))
+    assert "UTC" in [each.text for each in person.all("#zones [aria-pressed=true]")]
+    person.press("plan zone", inside="#zones")
+    person.until(lambda: "All times are in Europe/Berlin" in person.text("#foot") or None)
+
+
+@complains_of("401", "404")
+def test_a_page_for_who_is_not_logged_in_is_styled_and_loads_nothing(person: Person) -> None:
+    person.go("/")
+    [cookie] = [each for each in person.driver.get_cookies() if each["httpOnly"]]
+    person.driver.delete_all_cookies()
+    painted = "return getComputedStyle(document.body).backgroundColor"
+    try:
+        for path, words in (("/", "Not logged in"), ("/login/nothing", "This link is not valid")):
+            person.go(path)
+            person.says(words, "h1")
+            assert person.driver.execute_script(painted) == "rgb(248, 245, 238)"
+            assert person.all("link, script, [src]") == []
+            for width, scheme in ((390, "light"), (1440, "dark")):
+                resize(person.driver, width, 800)
+                paint(person.driver, scheme)
+                shoot(person.driver, f"{'locked' if path == '/' else 'spent'}-{width}-{scheme}")
+            paint(person.driver, "light")
+    finally:
+        resize(person.driver, 1400)
+        del cookie["domain"]
+        person.driver.add_cookie(cookie)
 
 
 @complains_of("401", "ERR_INCOMPLETE_CHUNKED")

@@ -485,7 +485,7 @@ async def test_bodies_that_are_too_large_or_no_json_are_refused_everywhere(
             )
             assert answer.status_code == 415, "what it is comes before how large it is"
             form = {**here.token, "Content-Type": "application/x-www-form-urlencoded"}
-            assert (await client.put(path_of(OPERATIONS[0]), headers=form)).status_code == 405
+            assert (await client.put("/healthz", headers=form)).status_code == 405
 
 
 @story

@@ -105,6 +105,7 @@ async def test_a_page_hears_of_a_run_and_a_client_without_gzip_reads_it_plain(
         headers = {"Accept": "text/event-stream", "Last-Event-ID": str(event)}
         plain = {**headers, "Accept-Encoding": "identity"}
         async with here.client.stream("GET", "/", headers=plain) as answer:
+            assert answer.headers["content-type"].startswith("text/event-stream")
             assert "content-encoding" not in answer.headers
             lines = answer.aiter_lines()
             receipt = (await here.post("entries/digest/run"))["receipt"]

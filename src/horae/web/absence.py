@@ -86,7 +86,13 @@ class LastKnownState:
         values |= {"running": self.status().running, "nodes": node_rows(self.nodes)}
         page = sheet.Sheet("absence.html", "Last known state", "", values, every=_EVERY)
         look = sheet.PageTime(self.at, self.zone)
-        common = {"event": 0, "trouble": None, "started_at": None, "attention": 0}
+        common = {
+            "event": 0,
+            "trouble": None,
+            "started_at": None,
+            "attention": 0,
+            "plan_zone": self.zone,
+        }
         return sheet.written(sheet.templates(()), page, look, _static_version(), common)
 
 

@@ -8,6 +8,9 @@ import json
 import logging
 import pkgutil
 import re
+from base64 import b64encode
+from functools import cache
+from hashlib import sha256
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -109,8 +112,26 @@ class Together:
 
 
 def html(name: str) -> bytes:
-    """Return a page that needs no template engine, for browsers that are not logged in."""
     return pkgutil.get_data("horae.web", f"page/templates/{name}.html") or b""
+
+
+def plain_page(name: str, status: int, headers: MoreHeaders = None) -> Response:
+    """Return a page that loads nothing, for browsers that are not logged in."""
+    style, digest = _style()
+    whole = html(name).replace(b"</head>", b"<style>%s</style></head>" % style, 1)
+    policy = HEADERS["Content-Security-Policy"]
+    policy = policy.replace("style-src 'self'", f"style-src 'sha256-{digest}'")
+    more = {**HEADERS, "Content-Security-Policy": policy, **(headers or {})}
+    return Response(whole, status, headers=more, media_type="text/html")
+
+
+@cache
+def _style() -> tuple[bytes, str]:
+    """Return the style of pages that load nothing, and the digest by which a browser takes it."""
+    names = ("tokens", "plain")
+    parts = (pkgutil.get_data("horae.web", f"page/static/{name}.css") or b"" for name in names)
+    style = b"".join(parts)
+    return style, b64encode(sha256(style).digest()).decode()
 
 
 def harmless(text: str) -> str:

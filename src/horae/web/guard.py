@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import HTMLResponse, Response
 
 from horae.core.access import SESSION_LASTS
 from horae.core.actor import acting, actor_words
@@ -24,7 +23,7 @@ from horae.core.ports import Clock, LedgerError
 from horae.core.scope import Scope, ScopeError, allows, parse_scopes, scope_words
 from horae.errors import Exit
 from horae.web import ACTOR, RUN, SCOPES
-from horae.web.answer import HEADERS, html, refused
+from horae.web.answer import HEADERS, plain_page, refused
 from horae.web.keys import Caller, Keys, caller_of, host_of, set_cookie, with_caller
 from horae.web.router import HttpRequestError, Operation
 from horae.web.serve import USER, Proxies
@@ -32,6 +31,7 @@ from horae.web.serve import USER, Proxies
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
+    from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope as Incoming, Send
 
 
@@ -230,7 +230,7 @@ class Guard:
         wants_page = any("text/html" in each for each in Headers(scope=scope).getlist("accept"))
         answer: Response
         if status == HTTPStatus.UNAUTHORIZED and wants_page:
-            answer = HTMLResponse(html("locked"), status, headers={**HEADERS, **more})
+            answer = plain_page("locked", status, more)
         else:
             answer = refused(error, scope["path"], status, more)
         await answer(scope, _nothing, send)

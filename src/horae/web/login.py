@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 
 from horae.core.access import (
     SESSION_LASTS,
@@ -25,7 +25,7 @@ from horae.core.access import (
 from horae.core.actor import acting, current_actor
 from horae.core.scope import OPERATOR, Scope, parse_scopes
 from horae.web import keys as kept
-from horae.web.answer import HEADERS, as_json, html
+from horae.web.answer import as_json, plain_page
 from horae.web.fields import Fields, Required, about
 from horae.web.front import Front, NotOfferedError, offered
 from horae.web.router import Access, HttpRequestError, Routes
@@ -78,11 +78,11 @@ async def login(front: Front, request: Request, code: str) -> Response:
         with acting(f"session:{name}"):
             session = await keys.begin_session(name, request.headers.get("user-agent", ""))
     if cookie is None or session is None:
-        return HTMLResponse(html("spent"), HTTPStatus.NOT_FOUND, headers=HEADERS)
+        return plain_page("spent", HTTPStatus.NOT_FOUND)
     # A cookie that no other site's request carries is not sent where such a request leads on to;
     # so this page goes on by itself.
     given = kept.set_cookie(cookie, session, age=SESSION_LASTS)
-    return HTMLResponse(html("welcome"), headers={**HEADERS, "Set-Cookie": given})
+    return plain_page("welcome", HTTPStatus.OK, {"Set-Cookie": given})
 
 
 @routes.post("/api/v1/logout", Scope.READ, answer=EndedSessions)

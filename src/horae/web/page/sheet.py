@@ -25,7 +25,7 @@ from horae.core.explain import length_text, requested_words, stamp
 from horae.core.receipt import RECEIPT_STATUSES, Status
 from horae.core.text import in_zone, is_number, moment_text
 from horae.core.views import RequestError
-from horae.errors import Exit, HoraeError
+from horae.errors import Exit, HoraeError, ScheduleError
 from horae.files.read import MOST, find_plans, read_plan
 from horae.org.document import read
 from horae.sources.board.task import parse
@@ -197,6 +197,7 @@ def tags_of(text: str) -> tuple[str, ...]:
 
 
 _HERE: Final = Path(__file__).parent
+ZONE: Final = "horae-zone"  # the cookie with the zone in which a browser shows times
 _TEXT: Final = 200  # characters of one field of a query
 _INBOX: Final = timedelta(seconds=5)  # within which an inbox is not made anew without an event
 _LINES: Final = 40  # of an inbox
@@ -353,6 +354,7 @@ def endpoint_of(context: PageContext, show: Show) -> Callable[[Request], Awaitab
             "trouble": None if engine.trouble is None else str(engine.trouble),
             "started_at": engine.started_at,
             "attention": (await context.inbox()).count,
+            "plan_zone": context.front.zone_name,
         }
         # Not in the loop: a long page takes a while to write, and the engine must not wait.
         write, version = partial(written, context.templates, sheet), context.static.version
@@ -377,13 +379,22 @@ def endpoint_of(context: PageContext, show: Show) -> Callable[[Request], Awaitab
     return endpoint
 
 
+def _zone(wanted: str | None, plan: str) -> str:
+    """Return the zone in which a browser wants its times; that of the plan if it says none."""
+    try:
+        return zone(wanted).key if wanted else plan
+    except ScheduleError:
+        return plan
+
+
 class PageRequest:
     """A request for a page: its query field by field, and what the page is made from."""
 
     def __init__(self, context: PageContext, request: Request) -> None:
         self._query = request.query_params
         self.context, self.front, self.ledger = context, context.front, context.ledger
-        self.look = PageTime(context.front.clock.now(), context.front.zone_name)
+        plan = context.front.zone_name
+        self.look = PageTime(context.front.clock.now(), _zone(request.cookies.get(ZONE), plan))
         self.url_path, self.path = request.url.path, request.path_params
 
     @property

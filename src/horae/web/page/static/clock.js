@@ -34,3 +34,21 @@ export function turnClocks() {
   setNow(document.body.dataset.now);
   setInterval(() => turn(), 1000);
 }
+
+// Times are shown in the zone of the plan, of this browser, or in UTC; the server writes them.
+export function showZones() {
+  const zones = document.getElementById("zones");
+  if (zones === null) return;
+  zones.hidden = false;
+  const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  for (const button of zones.querySelectorAll("button")) {
+    const to = button.dataset.to || own;
+    button.title = to;
+    button.ariaPressed = String(to === zones.dataset.zone);
+    button.onclick = () => {
+      const age = to === zones.dataset.plan ? 0 : 31536000;
+      document.cookie = `horae-zone=${to}; path=/; max-age=${age}; SameSite=Strict`;
+      location.reload();
+    };
+  }
+}

@@ -1,6 +1,6 @@
 // What a page does besides being read. Each part finds what is its own and leaves the rest.
 import { keepLive } from "./live.js";
-import { turnClocks } from "./clock.js";
+import { showZones, turnClocks } from "./clock.js";
 import { listenForActions } from "./actions.js";
 import { openPanels } from "./panel.js";
 import { followLog } from "./log.js";
@@ -14,6 +14,7 @@ function attach() {
   followLog();
   moveTimeline();
   showChosen();
+  showZones();
 }
 
 turnClocks();
