@@ -1110,6 +1110,22 @@ class RunSuite:
         assert await ledger.bad_results() == [], "it has recovered"
 
     @story
+    async def test_outcomes_are_counted_by_parts_of_a_period(self, ledger: Ledger) -> None:
+        first, second = await several_waiting(ledger, 2)
+        await used(ledger, first, Status.FAILED)
+        await used(ledger, second, Status.DONE)
+        entry = await known(ledger, first.entry)
+        [filed] = await decided(ledger, entry, NINE + DAY)
+        await used(ledger, filed, Status.DONE, now=NINE + DAY)
+        found = await ledger.outcomes(since=NINE - HOUR, until=NINE + 2 * DAY, step=HOUR)
+        assert sorted(found) == [
+            (NINE, Status.DONE, 1),
+            (NINE, Status.FAILED, 1),
+            (NINE + DAY, Status.DONE, 1),
+        ]
+        assert await ledger.outcomes(since=NINE + HOUR, until=NINE + DAY, step=HOUR) == []
+
+    @story
     async def test_an_acknowledgement_replaces_the_one_before_and_is_taken_back(
         self, ledger: Ledger
     ) -> None:

@@ -453,6 +453,20 @@ async def test_a_long_plan_is_shown_in_parts(tmp_path: Path) -> None:
 
 
 @story
+async def test_a_day_of_the_calendar_is_coloured_by_what_became_of_it(tmp_path: Path) -> None:
+    async with opened(tmp_path) as open_:
+        for name in ("evil", "mail", "mail", "mail"):
+            await open_.here.ended((await open_.here.post(f"entries/{name}/run"))["receipt"])
+        text = await open_.page("/calendar")
+        cells = re.findall(r'<td class="[^"]*today[^"]*">.*?</td>', text)
+        assert len(cells) == 1
+        assert "3 done, 1 failed," in cells[0]
+        assert '<em class="failed">1 failed</em>' in cells[0]
+        bars = re.findall(r'<rect class="(\w+)" x="([\d.]+)%" width="([\d.]+)%"', cells[0])
+        assert bars == [("done", "0", "75.0"), ("failed", "75.0", "25.0")]
+
+
+@story
 async def test_an_entry_shows_its_rule_in_words_its_next_fires_and_its_history(
     tmp_path: Path,
 ) -> None:

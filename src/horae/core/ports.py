@@ -300,6 +300,11 @@ class Ledger(Protocol):
     ) -> bool:
         """Hold a receipt; that of an *account* until its usage limit is over."""
 
+    async def outcomes(
+        self, *, since: datetime, until: datetime, step: timedelta
+    ) -> list[tuple[datetime, Status, int]]:
+        """Return how many scheduled times came to what, with the start of each step of a period."""
+
     async def bad_results(self) -> list[BadResult]:
         """Return the newest results of entries that may run where they are bad, newest first."""
 

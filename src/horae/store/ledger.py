@@ -486,6 +486,13 @@ class Transaction:
         )
         return limit
 
+    def outcomes(
+        self, *, since: datetime, until: datetime, step: timedelta
+    ) -> list[tuple[datetime, Status, int]]:
+        length = step // timedelta(microseconds=1)
+        rows = self.rows("receipt.outcomes", since=micros(since), until=micros(until), step=length)
+        return [(since + int(part) * step, Status(status), int(n)) for part, status, n in rows]
+
     def bad_results(self) -> list[BadResult]:
         return self.every(codec.bad_of, "inbox.bad")
 
@@ -1408,6 +1415,7 @@ class SqlLedger(ABC):
     end_many = _writing(Transaction.end_many)
     hold = _writing(Transaction.hold)
     limits = _reading(Transaction.limits)
+    outcomes = _reading(Transaction.outcomes)
     bad_results = _reading(Transaction.bad_results)
     acknowledged = _reading(Transaction.acknowledged)
     acknowledge = _writing(Transaction.acknowledge)

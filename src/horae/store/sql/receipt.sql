@@ -128,3 +128,9 @@ UPDATE receipt SET key = key || ':void:' || number
 WHERE planned_at > :now AND status IN ('skipped', 'coalesced', 'missed')
   AND (key LIKE 'cron:%' OR key LIKE 'at:%' OR key LIKE 'tick:%') AND key NOT LIKE '%:void:%'
   AND +entry IN (SELECT number FROM entry WHERE accounted_to > :now);
+
+-- name: outcomes
+-- How many scheduled times of a period came to what, by parts of it that are equally long.
+SELECT (planned_at - :since) / :step AS part, status, CAST(sum(count) AS BIGINT) AS times
+FROM receipt WHERE planned_at >= :since AND planned_at < :until AND reason_code <> 'entry_broken'
+GROUP BY part, status;

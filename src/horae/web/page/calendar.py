@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.explain import Window, nearest
 from horae.core.project import TINY, project
-from horae.core.receipt import Filed, Status
+from horae.core.receipt import BAD, Filed, Status
 from horae.core.views import RequestError
 from horae.timing.zone import local
 from horae.web.page.sheet import DAY, PageRequest, PageTime, PageView, Sheet
 from horae.web.page.timeline import RECEIPTS, coming, count, firing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from horae.core.ports import Listed
 
@@ -72,6 +72,7 @@ class _Cell(NamedTuple):
     times: int
     heat: int
     is_here: bool  # in this month
+    ends: Sequence[tuple[str, int, float]] = ()  # what became of it: how often, and percent
 
     @property
     def often(self) -> str:
@@ -110,7 +111,7 @@ async def calendar(asked: PageRequest) -> Sheet:
         shown = day or (look.today if month == look.today.replace(day=1) else month)
         lines = await asyncio.to_thread(_lines_by_day, known, [shown], look)
         values |= {
-            "weeks": await asyncio.to_thread(_weeks, known, month, look),
+            "weeks": await asyncio.to_thread(_weeks, known, month, look, await _ends(asked, month)),
             "before": (month - timedelta(days=1)).replace(day=1),
             "after": (month + timedelta(days=32)).replace(day=1),
             "day": shown,
@@ -120,7 +121,38 @@ async def calendar(asked: PageRequest) -> Sheet:
     return Sheet("calendar.html", "Calendar", "calendar", values)
 
 
-def _weeks(known: Sequence[Listed], month: date, look: PageTime) -> list[list[_Cell]]:
+_QUARTER: Final = timedelta(minutes=15)  # with which every day of every zone begins and ends
+_OUTCOMES: Final = {
+    **dict.fromkeys((Status.DONE, Status.NO_WORK), "done"),
+    **dict.fromkeys(BAD, "failed"),
+    Status.MISSED: "missed",
+    **dict.fromkeys((Status.SKIPPED, Status.COALESCED), "skipped"),
+}
+
+
+async def _ends(asked: PageRequest, month: date) -> dict[date, list[tuple[str, int, float]]]:
+    """Return what became of each day around a month: by outcome, of all its receipts."""
+    look, first = asked.look, month - timedelta(days=month.weekday())
+    since, until = look.begin(first), min(look.now, look.begin(first + 42 * DAY))
+    found: dict[date, Counter[str]] = defaultdict(Counter)
+    if since < until:
+        parts = await asked.ledger.outcomes(since=since, until=until, step=_QUARTER)
+        for at, status, times in parts:
+            if status in _OUTCOMES:
+                found[local(at, look.place).date()][_OUTCOMES[status]] += times
+    order = dict.fromkeys(_OUTCOMES.values())
+    return {
+        day: [(kind, n, round(100 * n / ends.total(), 1)) for kind in order if (n := ends[kind])]
+        for day, ends in found.items()
+    }
+
+
+def _weeks(
+    known: Sequence[Listed],
+    month: date,
+    look: PageTime,
+    ends: Mapping[date, Sequence[tuple[str, int, float]]],
+) -> list[list[_Cell]]:
     first = month - timedelta(days=month.weekday())
     days = [first + timedelta(days=index) for index in range(42)]
     times = _times_by_day(known, days, look)
@@ -130,7 +162,7 @@ def _weeks(known: Sequence[Listed], month: date, look: PageTime) -> list[list[_C
         # By the logarithm: a day with ten thousand fires leaves the others their shades.
         many = times[day]
         heat = 0 if not many else 1 + round(3 * math.log1p(many) / math.log1p(top))
-        return _Cell(day, many, heat, day.month == month.month)
+        return _Cell(day, many, heat, day.month == month.month, ends.get(day, ()))
 
     weeks = [[cell(day) for day in days[index : index + 7]] for index in range(0, 42, 7)]
     return [week for week in weeks if any(cell.is_here for cell in week)]
