@@ -310,6 +310,10 @@ def test_a_run_is_seen_to_start_to_speak_and_to_end_without_a_reload(person: Per
     person.until(lambda: person.one(f"#going{receipt}"))
     person.says("line 3", f"#going{receipt}")
     person.until(lambda: person.one(f"#going{receipt}") is None or None)
+    assert moment(
+        person.driver.execute_script("return document.querySelector('[data-asof]').dateTime")
+    )
+    assert "as of 20" in person.text("#foot"), "what is sent of a page says as of when"
     assert person.is_marked
 
 

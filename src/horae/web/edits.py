@@ -70,7 +70,7 @@ def inverse(before: bytes, after: bytes) -> Splice:
     """Return the splice that gives *before* back.
 
     >>> inverse(b"at 9:00, daily", b"at 10:30, daily")
-    Splice(start=3, end=8, data=b'9:00')
+    Splice(start=3, end=7, data=b'9:0')
     """
     start = _same(before, after)
     rest = _same(before[start:][::-1], after[start:][::-1])

@@ -79,7 +79,7 @@ class Feed:
         with self._listening(after):
             more = self._more
             if self._last <= after and not self.is_closing:
-                with suppress(TimeoutError):
+                with suppress(TimeoutError):  # then nothing has happened
                     await asyncio.wait_for(more.wait(), within)
 
     @contextmanager

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 PAUSE: Final = 0.3  # seconds between two looks at the same page, at least
 _COUNTED: Final = re.compile(r"(<time[^>]* data-(?:away|took)[^>]*>)[^<]*")
-_NOW: Final = re.compile(r' data-(?:now|event)="[^"]*"|(?<=<time data-asof)[^>]*>[^<]*')
+_AS_OF: Final = re.compile(r"(<time data-asof)[^>]*>[^<]*")
+_NOW: Final = re.compile(r' data-(?:now|event)="[^"]*"')
 
 
 class WrittenPage(NamedTuple):
@@ -44,8 +45,10 @@ def steady(text: str) -> str:
 
     >>> steady('<body data-now="09:00" data-every="5"><time class="x" data-away>in 5s</time>')
     '<body data-every="5"><time class="x" data-away></time>'
+    >>> steady('as of <time data-asof datetime="09:00">nine</time>')
+    'as of <time data-asof></time>'
     """
-    return _NOW.sub("", _COUNTED.sub(r"\1", text))
+    return _NOW.sub("", _AS_OF.sub(r"\1>", _COUNTED.sub(r"\1", text)))
 
 
 def difference(old: list[str], new: list[str]) -> Lines:
