@@ -280,6 +280,7 @@ def front_of(app: App, keys: Keys) -> Front:
         zone_name=app.context.zone_name,
         keys=keys,
         root=app.root,
+        triggers=app.triggers,
         tasks=BoardRequests(
             Board(app.root / "board" / "tasks"),
             clock=app.clock,

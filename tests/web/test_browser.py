@@ -1101,6 +1101,47 @@ def test_a_failure_is_acknowledged_snoozed_and_run_again_by_keys_alone(person: P
     person.until(lambda: len(person.ask("receipts?entry=evil", "GET")["receipts"]) > before or None)
 
 
+def test_runs_are_approved_and_rejected_where_they_are_asked_for(person: Person) -> None:
+    from selenium.webdriver import Keys
+
+    person.ask("trigger-agents", body={"name": "deployer", "command": ["cat"]})
+    asked = {"name": "deploy", "agent_id": "deployer", "prompt_template": f"Deploy {EVIL}"}
+    asked |= {"trigger_config": {"type": "manual"}}
+    person.ask("triggers", body={**asked, "tool_policy": {"mode": "require_approval"}})
+
+    def held() -> int:
+        """Ask for a run, and return its receipt when it waits for approval."""
+        before = {each["receipt"] for each in person.ask("approvals", "GET")["approvals"]}
+        person.ask("triggers/deploy/run", body={})
+
+        def more() -> set[int]:
+            now = {each["receipt"] for each in person.ask("approvals", "GET")["approvals"]}
+            return now - before
+
+        return person.until(more).pop()
+
+    person.go("/")
+    first = held()
+    person.says("deployer is asked: Deploy <img src=x", f"#ask{first}")
+    shoot(person.driver, "approval")
+    person.driver.execute_script("document.activeElement.blur()")
+    press_keys(person, "j")
+    assert person.driver.switch_to.active_element.text == "deploy", "the most urgent is first"
+    press_keys(person, "y")
+    person.says("Approved", "#said")
+    person.until(lambda: person.ask(f"receipts/{first}", "GET")["status"] == "done" or None)
+    person.driver.execute_script("document.activeElement.blur()")
+    second = held()
+    person.until(lambda: person.one(f"#ask{second}"))
+    person.press("Reject…", inside=f"#ask{second}")
+    person.until(lambda: person.one("#ask[open]"))
+    press_keys(person, "not today", Keys.ENTER)
+    person.says("Rejected", "#said")
+    told = person.ask(f"receipts/{second}", "GET")
+    assert (told["status"], told["reason_code"]) == ("skipped", "rejected")
+    assert "not today" in told["reason"]
+
+
 def test_all_actions_of_a_page_are_in_the_palette(person: Person) -> None:
     from selenium.webdriver import Keys
 
