@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from datetime import timedelta
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -901,8 +902,18 @@ def test_markup_stays_text_in_titles_logs_and_errors(person: Person) -> None:
 
 
 def press_keys(person: Person, *keys: str) -> None:
+    """Press keys where the focus is; a page that is just loaded has it on nothing for a moment."""
+    from selenium.common.exceptions import ElementNotInteractableException
+
+    def pressed(key: str) -> bool | None:
+        try:
+            person.driver.switch_to.active_element.send_keys(key)
+        except ElementNotInteractableException:
+            return None
+        return True
+
     for key in keys:
-        person.driver.switch_to.active_element.send_keys(key)
+        person.until(partial(pressed, key))
 
 
 def test_forty_entries_fit_a_window_and_the_filter_is_in_the_address(person: Person) -> None:
@@ -1105,7 +1116,11 @@ def test_runs_are_approved_and_rejected_where_they_are_asked_for(person: Person)
     from selenium.webdriver import Keys
 
     person.ask("trigger-agents", body={"name": "deployer", "command": ["cat"]})
-    asked = {"name": "deploy", "agent_id": "deployer", "prompt_template": f"Deploy {EVIL}"}
+    asked: dict[str, Any] = {
+        "name": "deploy",
+        "agent_id": "deployer",
+        "prompt_template": f"Deploy {EVIL}",
+    }
     asked |= {"trigger_config": {"type": "manual"}}
     person.ask("triggers", body={**asked, "tool_policy": {"mode": "require_approval"}})
 

@@ -342,13 +342,14 @@ def written(
 def endpoint_of(context: PageContext, show: Show) -> Callable[[Request], Awaitable[Response]]:
     async def page(request: Request) -> WrittenPage:
         asked, status = PageRequest(context, request), HTTPStatus.OK
+        # First: what happens while the page is made is looked at again.
+        event = await context.ledger.newest_event()
         try:
             sheet = await show(asked)
         except HoraeError as error:
             status = STATUSES.get(error.exit_code, HTTPStatus.INTERNAL_SERVER_ERROR)
             sheet = Sheet("error.html", status.phrase, "", {"error": str(error)})
         engine, look = context.front.engine, asked.look
-        event = await context.ledger.newest_event()
         common = {
             "event": event,
             "trouble": None if engine.trouble is None else str(engine.trouble),
