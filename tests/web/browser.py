@@ -31,7 +31,7 @@ from horae.web.api import asgi_app, operation_of
 from horae.web.app import keys_of
 from horae.web.front import Front
 from horae.web.guard import Guard
-from horae.web.page import routes
+from horae.web.page.routes import routes
 from horae.web.serve import listen_tcp, serve_tcp
 from reasons import because
 from scale import scaled

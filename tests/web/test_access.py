@@ -28,7 +28,7 @@ from horae.web import guard
 from horae.web.api import OPERATIONS, asgi_app, operation_of
 from horae.web.guard import Guard
 from horae.web.keys import Keys, add_token
-from horae.web.page import routes
+from horae.web.page.routes import routes
 from horae.web.router import Access, Routes
 from web.stage import engine, engine_process
 

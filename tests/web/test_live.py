@@ -12,8 +12,8 @@ from hypothesis import given, strategies as st
 
 from core.world import story
 from horae.web.api import asgi_app
-from horae.web.page import routes
 from horae.web.page.live import WrittenPage, changes, compressed, difference
+from horae.web.page.routes import routes
 from horae.web.stream import Feed
 from web.browser import PLAN
 from web.stage import engine

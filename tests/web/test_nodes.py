@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 
 from horae.core.lease import Membership, NodeDescription, NodeLine
 from horae.web.api import asgi_app
-from horae.web.page import routes
+from horae.web.page.routes import routes
 from store.ledger_suite import story
 from web.stage import PLAN, engine
 

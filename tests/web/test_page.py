@@ -27,8 +27,8 @@ from horae.sources.crew.lifecycle import Lifecycle, parse_lifecycle
 from horae.sources.crew.page import draw
 from horae.sources.plans.arming import scan_plan
 from horae.timing.zone import local
-from horae.web.page import routes
 from horae.web.page.calendar import FEW, day_lines
+from horae.web.page.routes import routes
 from horae.web.page.run import gantt
 from horae.web.page.sheet import PageTime, Static, plain
 from horae.web.page.timeline import count

@@ -50,8 +50,8 @@ from horae.testing import ManualClock, ScriptedRunner
 from horae.web.api import asgi_app
 from horae.web.front import Front
 from horae.web.keys import Keys
-from horae.web.page import routes
 from horae.web.page.calendar import FEW
+from horae.web.page.routes import routes
 from reasons import because
 from scale import SCALE
 from web.test_ics import occurrences

@@ -121,7 +121,7 @@ async def web_app(app: App, keys: Keys, *, nodes: Nodes | None = None) -> ASGIAp
     )
 
     def pages() -> list[Route]:
-        from horae.web.page import routes  # loads jinja2, and what only pages need
+        from horae.web.page.routes import routes  # loads jinja2, and what only pages need
 
         return routes(front, app.root, most_plans=app.config.plan_max_files)
 
