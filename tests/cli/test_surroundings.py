@@ -350,6 +350,11 @@ def test_a_doctor_names_entries_that_an_upgrade_reads_differently(
     assert grade == "warn"
     assert found.startswith("1 is read differently: Nightly (plan.org:1): ")
     assert found.endswith(": catch-up latest, overlap skip → catch-up latest, overlap queue")
+    words = "* Turns\n:PROPERTIES:\n:SCHEDULE: every other Friday at 17:30\n:COMMAND: true\n:END:\n"
+    (tmp_path / "words.org").write_text(words)  # counted from a time that the ledger has
+    assert call("run", "Turns", "--root", str(tmp_path)).code == 0
+    [(grade, found, _)] = rows(call, "entries", "--upgrade")
+    assert found.startswith("1 is read differently: Nightly (plan.org:1): ")
     plan.write_text(plan.read_text().replace("* Nightly", "* Nightly edited"))
     assert rows(call, "entries", "--upgrade") == [same]
     assert not list((tmp_path / ".horae").glob("upgrade-*"))

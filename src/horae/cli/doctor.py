@@ -29,7 +29,7 @@ from horae.client import Client
 from horae.config import Config, outdated_words, secrets_of, untrusted
 from horae.core import ports, secret, text, views
 from horae.core.clock import SystemClock, machine_zone
-from horae.core.entry import Entry, Unarmed
+from horae.core.entry import Entry, Unarmed, anchored_item
 from horae.core.explain import entry_policy_words
 from horae.errors import Exit, HoraeError
 from horae.files.git.repository import is_repository
@@ -174,9 +174,10 @@ def _check_entries(place: Place) -> Check:
             known = {each.mark: each.item for each in Transaction(copy).entries()}
     except sqlite3.Error as error:
         return _fail("entries", f"the schema cannot be upgraded ({error})", "keep the old version")
-    changes = []
-    for mark, now, *_ in scan.entries:
+    changes, at = [], SystemClock().now()
+    for mark, item, *_ in scan.entries:
         was = known.get(mark)
+        now = anchored_item(item, now=at, was=was)  # a phrase counts as the ledger has it
         if isinstance(was, Entry) and not (isinstance(now, Entry) and now.digest != was.digest):
             pairs = zip(_meaning(was), _meaning(now), strict=False)
             told = "; ".join(f"{one} → {two}" for one, two in pairs if one != two)
