@@ -377,8 +377,8 @@ def explain(what: str, *, at: str | None, tz: str | None, output: Output) -> Non
     The argument is a cron expression ('0 9 * * MON-FRI', several separated by ;), a phrase
     ('weekdays at 9'), an org timestamp ('<2026-06-06 Sat 06:00 +1d>'), or a position in a plan
     (plan.org:12). The next five times are shown, and the clock changes of the next year that
-    affect the schedule. For a position the output also shows which rule applies, or why the
-    entry does not run.
+    affect the schedule, in UTC or --tz, for a position in the zone of the entry. For a position
+    the output also shows which rule applies, or why the entry does not run.
     """
     if "*-*" in what:
         remedy = "write a cron expression such as '0 9 * * MON'"

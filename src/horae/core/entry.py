@@ -255,7 +255,7 @@ class Policy(Struct, frozen=True, omit_defaults=True, gc=False):
     otherwise: Annotated[str, PolicyProperty(
         "ELSE", str, lambda text, _: _command(text), "else {}",
         fix="write a command such as codex exec, or the name of an agent",
-        help="The command that runs if the provider of the agent refuses: codex exec.",
+        help="The command or agent that answers on a usage limit or an error of the provider.",
         in_agents=True,
         other_names=("FALLBACK", "FALLBACK_MODEL", "BACKUP"),
     )] = field(default="", name="else")

@@ -122,10 +122,10 @@ def anchor_words(entry: rules.Entry) -> str:
     if not rules.floating(entry) or not isinstance(entry.rule, rules.RepeaterRule):
         return ""
     first = f"counted from {wall_text(entry.rule.anchor)}"
-    since = "since an engine first read the entry"
     if entry.accounted_to is None:
         return f"{first} if an engine reads the entry now; :FROM: sets the first day"
-    return f"{first}, the first turn {since}; :FROM: sets another day"
+    since = "the first of its times after an engine first read the entry"
+    return f"{first}, {since}; :FROM: sets another day"
 
 
 def moment_text(moment: datetime, zone_name: str) -> str:

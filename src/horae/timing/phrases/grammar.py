@@ -364,7 +364,7 @@ def _at(tokens: Sequence[Token]) -> Say:
             return Say(asks="at what time?")
     clocks, seconds = _clocks(tokens)
     say = Say(times=frozenset(clocks), seconds=frozenset(seconds))
-    say = say if clocks else Say(asks="at what time?")
+    say = say if clocks else Say(asks='at what time? write it like "at 9" or "at 17:30"')
     return replace(say, every=(1, "d"), recurs=True) if tokens[0].symbol == "e" else say
 
 
