@@ -258,6 +258,9 @@ def test_a_history_of_nothing_says_so(call: Call) -> None:
     ending = call("history", "--since", "2030-01-01", "--table")
     assert (ending.code, ending.out) == (0, "no receipts\n")
     assert call("history", "--since", "2030-01-01", "--json").data == []
+    assert call("history", "--since", "1d", "--at", "2030-01-02", "--json").data == []
+    assert call("history", "--since", "36500d", "--json").data != []
+    assert call("history", "--status", "limited").code == 2  # of a run, not of a receipt
     assert call("history", "--status", "lost").code == 2
     assert call("history", "--since", "yesterday").code == 2
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,6 +102,31 @@ def test_an_entry_whose_id_another_file_has_says_so(call: Call) -> None:
         Path(f"{name}.org").write_text(text)
     call("run", "One", "--wait")
     assert "a.org:1 has the same :ID:" in call("why", "Two").out
+
+
+def test_a_time_until_which_a_request_is_held_is_in_the_zone_of_its_entry(call: Call) -> None:
+    Path("horae.toml").write_text('zone = "Europe/Berlin"\n')
+    drawer = ":PROPERTIES:\n:BUDGET: 1 run/day\n:COMMAND: echo one\n:END:\n"
+    Path("a.org").write_text(f"* One\n{drawer}")
+    assert call("run", "One").code == 0
+    ending = call("run", "One")
+    assert ending.code == 1
+    assert re.search(r"held until \d{4}-\d\d-\d\d \w{3} 00:00 Europe/Berlin$", ending.err.strip())
+    [line] = [each for each in call("status").out.splitlines() if "held  " in each]
+    assert "a.org:1" in line
+    assert "or later" not in call("status").out  # the reason has the time already
+
+
+def test_a_member_of_a_crew_without_a_ledger_has_its_times_in_the_zone_of_the_plan(
+    call: Call,
+) -> None:
+    Path("horae.toml").write_text('zone = "Europe/Berlin"\ncrew.def = "crew.org"\n')
+    Path("crew.org").write_text("* deps\n:PROPERTIES:\n:DEF: deps.org\n:INTERVAL: 6h\n:END:\n")
+    Path("deps.org").write_text(
+        "* deps :agent:\n:PROPERTIES:\n:COMMAND: cat\n:END:\n** System prompt\nGo.\n"
+    )
+    said = call("why", "deps", "--at", "2026-06-06T09:00:00Z").out
+    assert "the next tick would be at 2026-06-06 Sat 11:01 Europe/Berlin (an estimate)" in said
 
 
 def test_a_time_in_the_output_of_a_program_stays_as_it_is(call: Call) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -343,6 +344,17 @@ def test_an_approval_is_listed_given_and_refused(call: Call) -> None:
     assert reasons[0].startswith("rejected by ")
     assert reasons[0].endswith(": no")
     assert reasons[1].startswith("approved by ")
+
+
+def test_the_rule_of_a_trigger_has_its_own_zone_beside_times_of_the_plan(
+    call: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "horae.toml").write_text('zone = "Europe/Berlin"\n')
+    added(call, "morning", "--cron", "0 9 1 6 *", "--prompt", "Go.")
+    said = call("horae", "why", "morning", "--text").out
+    assert "at 09:00 on the first day of June (UTC)\n" in said
+    assert re.search(r"-06-01 \w{3} 11:00 Europe/Berlin  scheduled", said)
+    assert "(UTC)" in call("horae", "list", "--text").out
 
 
 def test_a_policy_that_a_program_cannot_keep_is_said_when_it_is_made(call: Call) -> None:

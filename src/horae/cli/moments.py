@@ -43,7 +43,7 @@ def parse_moment(text: str, where: ZoneInfo, *, or_length: str = "") -> datetime
 
 
 def moment_or_length(
-    text: str, where: ZoneInfo, now: datetime, *, such_as: str, is_ago: bool = False
+    text: str, where: ZoneInfo, now: datetime, *, such_as: str = "", is_ago: bool = False
 ) -> datetime:
     """Return a moment, or that of a duration after now, or before it; errors name one *such_as*."""
     try:

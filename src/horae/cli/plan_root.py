@@ -408,6 +408,7 @@ class WrittenEntry:
     now: datetime
     broken: str = ""  # why its text cannot be read, if it cannot
     twin: Origin | None = None  # of another entry with its :ID:
+    shown_zone: str = ""  # of its next time, if that is not shown in its own zone
 
     @property
     def next_at(self) -> datetime | None:
@@ -427,7 +428,7 @@ class WrittenEntry:
                 self.item.rule, rules.OnDemandRule | rules.AfterRule | rules.CadenceRule
             )
             return text.no_time_left(self.item, self.now) if is_timed else said
-        next_at = text.moment_text(self.next_at, self.zone)
+        next_at = text.moment_text(self.next_at, self.shown_zone or self.zone)
         if isinstance(self.item.rule, rules.CadenceRule):
             return f"{said}; if it started now, the next tick would be at {next_at} (an estimate)"
         return f"{said}; its next scheduled time is {next_at}"
@@ -510,7 +511,9 @@ def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[W
         at = first.get(item.address)
         twin = None if at == item.origin else at
         counted = rules.anchored_item(item, now=now)
-        found.append(WrittenEntry(counted, zone, now, broken.get(item.origin, ""), twin))
+        why = broken.get(item.origin, "")
+        shown_zone = zone_name if zone == "UTC" else zone  # as `list` and `next` show it
+        found.append(WrittenEntry(counted, zone, now, why, twin, shown_zone))
     return found
 
 

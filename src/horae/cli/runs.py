@@ -29,7 +29,7 @@ from horae.core.entry import PlanTask
 from horae.core.ports import RunPlace
 from horae.core.receipt import FINAL, HELD_BACK, OPEN, Filed, ReasonCode, Status, is_planned
 from horae.core.service import Service, near_names
-from horae.core.text import moment_text
+from horae.core.text import in_zone, moment_text
 from horae.errors import Exit, HoraeError
 from horae.files.read import PlanMissingError
 from horae.process.logs import CHUNK, LogSelection, RunLog
@@ -416,7 +416,7 @@ def _at_the_gate(client: Client, receipt: int) -> str:
 def _obstacle(client: Client, told: views.ReceiptDetail) -> str:
     title = told.title
     if told.status is Status.HELD:
-        return f"{title} is held: {told.reason}"
+        return f"{title} is held: {in_zone(told.reason, told.zone, told.reason_code)}"
     if reason := _at_the_gate(client, told.receipt):
         return f"{title} waits: {reason}"
     start = f"starts at {moment_text(told.start_at.replace(microsecond=0), told.zone)} or later"
@@ -558,7 +558,8 @@ class RunScreen:
                 when = moment_text(told.start_at, told.zone)
                 again = f"; an engine retries it at {when} or later; start one with `horae up`"
             ended = told.status.replace("_", " ")
-            echo(f"horae: {told.title}: {ended}: {told.reason}{again}", err=True)
+            reason = in_zone(told.reason, told.zone, told.reason_code)
+            echo(f"horae: {told.title}: {ended}: {reason}{again}", err=True)
         else:
             print_answer(self._output, told, "")
         return exit_of(told.status, told.reason_code)

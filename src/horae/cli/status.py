@@ -147,8 +147,9 @@ def print_status(stands: views.StatusReport, engine: views.EngineFacts) -> None:
     waiting = []
     for each in stands.waiting:
         *row, reason = _receipt_row(each)
-        start = f"; starts at {moment_text(each.start_at, each.zone)} or later"
-        waiting.append((*row, f"{reason}{start if each.start_at > stands.at else ''}"))
+        when = moment_text(each.start_at, each.zone)
+        is_told = each.start_at <= stands.at or when in reason
+        waiting.append((*row, reason if is_told else f"{reason}; starts at {when} or later"))
     unarmed = [  # unless it is among the problems, with the same reason
         (_where(each), each.reason or "")
         for each in stands.unarmed
@@ -404,8 +405,11 @@ def _list_cells(
 ) -> Iterator[str]:
     last, next_at = line.last, line.next_at
     zone_name = zone_name if line.zone == "UTC" else line.zone
+    rule = line.rule or ""
+    if zone_name != line.zone:  # its times are shown in the zone of the plan root
+        rule = with_zone(rule, line.zone)
     yield str(line.entry or "")
-    yield from (line.title, line.state.value, line.rule or line.reason or "")
+    yield from (line.title, line.state.value, rule or line.reason or "")
     yield f"{moment_text(last.planned_at, zone_name)} {last.status}" if last else ""
     said = "" if next_at is None else moment_text(next_at, zone_name)
     is_guess = said and line.source == "crew" and not is_live
@@ -418,12 +422,14 @@ def _list_cells(
 
 @click.command()
 @click.argument("entry", metavar="[ENTRY]", required=False)
-@click.option("--since", metavar="TIME", help="Only receipts scheduled at TIME or later.")
+@click.option(
+    "--since", metavar="TIME", help="Only receipts scheduled at TIME or later, or in the last 7d."
+)
 @click.option("--until", metavar="TIME", help="Only receipts scheduled at TIME or earlier.")
 @_several(
     "--status STATUS",
     f"Only receipts with this status: {', '.join(RECEIPT_STATUSES)}. Repeat for several.",
-    Status,
+    RECEIPT_STATUSES,
     name="statuses",
 )
 @options.number_option("-n", "limit", default=50, most=10_000)
@@ -445,7 +451,9 @@ def history(
 
     Without ENTRY the receipts of all entries are listed.
     """
-    page |= {"since": place.moment(since), "until": place.moment(until), "statuses": statuses}
+    now = place.moment(at) or clock.SystemClock().now()
+    begin = since and moment_or_length(since, place.zone, now, is_ago=True)
+    page |= {"since": begin, "until": place.moment(until), "statuses": statuses}
     found = read_any(place, lambda service: service.history(entry, **page), at=place.moment(at))
 
     has_cost = any(line.cost is not UNSET for line in found.receipts)
@@ -493,7 +501,7 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
     if place.server is not None:
         connection.refuse_at(at)
         told = place.server.why(what, limit=min(limit, _MOST))
-        print_answer(output, told, lambda: _print_why(told, limit))
+        print_answer(output, told, lambda: _print_why(told, limit, told.entry.zone))
         return
     most = _MOST_TIMES if output.is_text else limit  # in text, times with one reason count once
     try:
@@ -520,7 +528,8 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
         if output.is_text:
             connection.say_source(engine)
     entry = next(_in_zone([said.entry], place.zone.key))
-    print_answer(output, said, lambda: _print_why(structs.replace(said, entry=entry), limit))
+    shown = structs.replace(said, entry=entry)
+    print_answer(output, said, lambda: _print_why(shown, limit, said.entry.zone))
     if not output.is_text or entry.source != "org" or entry.gone_at is not None:
         return
     for each in look_up(entry.title, place, output, now=said.at):  # what has the same name
@@ -555,7 +564,7 @@ def _why_by_engine(said: views.WhyLines, place: Place, engine: views.EngineFacts
     return structs.replace(said, cannot_run=told.cannot_run, answers=answers)
 
 
-def _print_why(said: views.WhyLines, limit: int) -> None:
+def _print_why(said: views.WhyLines, limit: int, rule_zone: str) -> None:
     entry = said.entry
     since, kept = "", "with the parts that can be read"
     if entry.broken_at is not None:
@@ -565,7 +574,7 @@ def _print_why(said: views.WhyLines, limit: int) -> None:
     end = "closed or removed" if entry.source == "board" else "gone"
     facts = (
         f"{entry.title}  {entry.origin}  entry {entry.entry}",
-        entry.rule and with_zone(entry.rule, entry.zone),
+        entry.rule and with_zone(entry.rule, rule_zone),
         f"{end} since {moment_text(entry.gone_at, entry.zone)}" if entry.gone_at else "",
         _rest(entry.pause, entry.zone),
         f"not armed: {entry.reason}" if entry.reason else broken,

@@ -23,7 +23,7 @@ from horae.config import known_names, load
 from horae.core.actor import actor_words
 from horae.core.entry import PROPERTIES, phrase_cron
 from horae.core.receipt import ReasonCode, Status
-from horae.core.text import instant_text
+from horae.core.text import in_zone, instant_text
 from horae.errors import Exit, HoraeError
 from horae.sources.triggers import apply as files
 from horae.sources.triggers.kinds import TriggerError, config_of, kind_of
@@ -342,7 +342,8 @@ def run_(call: TriggerCall, /, name: str, *, key: str | None, **task: str) -> No
     # The engine may have started the run since it answered.
     if made.status == DispatchStatus.PENDING and status != Status.HELD:
         status = Status.WAITING
-    text = f"{made.workflow}: receipt {made.receipt}, {status} ({made.reason})"
+    reason = in_zone(made.reason, call.access.place.zone.key)
+    text = f"{made.workflow}: receipt {made.receipt}, {status} ({reason})"
     call.print(made, text)
 
 
