@@ -21,6 +21,7 @@ from horae.core.entry import Entry
 from horae.core.ports import Listed
 from horae.core.project import project
 from horae.core.receipt import Receipt, Status
+from horae.core.spending import Spending
 from horae.core.text import in_zone
 from horae.org.document import read
 from horae.sources.crew.lifecycle import Lifecycle, parse_lifecycle
@@ -434,6 +435,34 @@ async def test_a_trigger_that_no_file_has_has_no_line_in_one(tmp_path: Path) -> 
         text = await open_.page("/entries/deploy")
         assert '<span class="place">trigger deploy</span>' in text
         assert "triggers/deploy:1" not in text
+        assert '<td class="place">trigger deploy</td>' in await open_.page("/entries")
+
+
+@story
+async def test_an_agent_has_no_budget_of_headlines_that_it_is_not_below(tmp_path: Path) -> None:
+    budget = ":PROPERTIES:\n:BUDGET: 2 runs/day\n:END:\n"
+    command = ":PROPERTIES:\n:COMMAND: true\n:END:\n"
+    (tmp_path / "plan.org").write_text(f"* Reports\n{budget}** Digest\n{command}")
+    async with opened(tmp_path) as open_:
+        await open_.here.ask("trigger-agents", {"name": "worker"})
+        kept: dict[str, object] = {"name": "deploy", "agent": "worker", "prompt_template": "Go."}
+        kept |= {"trigger_config": {"type": "manual"}, "budget": "3 runs/day"}
+        await open_.here.ask("triggers", kept)
+        service = open_.here.front.service
+        service.spending = lambda: Spending(service.ledger, service.clock)
+        text = await open_.page("/entries/deploy")
+        assert "<dt>budget</dt><dd>3 runs/day: 0 runs spent" in text
+        assert "plan.org::Reports" not in text
+
+
+@story
+async def test_a_rule_in_another_zone_than_the_page_is_listed_with_its_zone(tmp_path: Path) -> None:
+    rule = ":PROPERTIES:\n:SCHEDULE: 0 9 * * *\n:TZ: Asia/Tokyo\n:COMMAND: true\n:END:\n"
+    (tmp_path / "plan.org").write_text(f"* There\n{rule}* Here\n{rule.replace(':TZ:', ':NO:')}")
+    async with opened(tmp_path) as open_:
+        text = await open_.page("/entries")
+        assert ">at 09:00 every day (Asia/Tokyo)</td>" in text
+        assert ">at 09:00 every day</td>" in text
 
 
 @story

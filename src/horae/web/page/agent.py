@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from horae.core.ports import Ledger, Listed
+    from horae.core.service import Service
     from horae.web.page.sheet import PageRequest
 
 TURNS: Final = 40  # of a transcript
@@ -31,6 +32,7 @@ async def agent_facts(asked: PageRequest, found: Listed, names: Sequence[str]) -
     """Return what a page shows of the agents of an entry."""
     front, root = asked.front, asked.context.root
     spent = await front.service.costs(by="agent", days=30)
+    own, limits = found.mark.title, await _limits(front.service, found)
     last = await asked.ledger.last_run(found.number)
     turns = []
     if last is not None:
@@ -52,13 +54,26 @@ async def agent_facts(asked: PageRequest, found: Listed, names: Sequence[str]) -
     return {
         "names": names,
         "costs": [each for each in spent.rows if each.name in names],
-        "budgets": [each for each in spent.budgets if each.entry in {None, found.mark.title}],
+        "budgets": [
+            each
+            for each in spent.budgets
+            if each.entry == own or (each.entry is None and each.budget in limits)
+        ],
         "definition": await _definition(asked.ledger, found, root),
         "last": last,
         "turns": turns,
         "claims": claims,
         "works": works,
     }
+
+
+async def _limits(service: Service, found: Listed) -> set[str]:
+    """Return the budgets that limit the runs of an entry, its own and those that it shares."""
+    item, spending = found.item, service.spending
+    if spending is None or not isinstance(item, Entry):
+        return set()
+    purses = (await asyncio.to_thread(spending)).purses(item.policy, item.work)
+    return {str(each) for each in purses}
 
 
 async def _definition(ledger: Ledger, found: Listed, root: Path | None) -> tuple[str, str] | None:

@@ -23,7 +23,7 @@ from horae.core.budget import cost_text
 from horae.core.entry import Entry
 from horae.core.explain import length_text, requested_words, stamp
 from horae.core.receipt import RECEIPT_STATUSES, Status
-from horae.core.text import in_zone, is_number, moment_text
+from horae.core.text import in_zone, is_number, moment_text, with_zone
 from horae.core.views import RequestError
 from horae.errors import Exit, HoraeError, ScheduleError
 from horae.files.read import MOST, find_plans, read_plan
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from horae.core.ports import Ledger, Listed
-    from horae.core.views import Inbox
+    from horae.core.views import EntryLine, Inbox
     from horae.web.front import Front
     from horae.web.stream import Feed
 
@@ -92,6 +92,12 @@ class PageTime:
 
     def text(self, text: str, code: str | None = None) -> str:
         return in_zone(text, self.zone, code)
+
+    def rule(self, line: EntryLine) -> str:
+        """Return the rule of an entry, with its zone if that is not the zone of the page."""
+        if not line.rule or line.zone == self.zone:
+            return line.rule or line.reason or ""
+        return with_zone(line.rule, line.zone)
 
     def clock(self, moment: datetime) -> str:
         return f"{local(moment, self.place):%H:%M}"
