@@ -790,7 +790,7 @@ from horae.core.clock import SystemClock
 from horae.sources.triggers.service import Triggers
 from horae.web import SOCKET
 from horae.web.api import asgi_app
-from horae.web.router import Front
+from horae.web.front import Front
 from horae.web.serve import serve_socket
 from horae.sources.triggers.service import Triggers
 from horae.store.sqlite import SqliteLedger
