@@ -550,7 +550,7 @@ def test_a_process_goes_on_whatever_appears_and_starts_again_with_all_of_it(
         assert process.returncode == 0, said
         assert "Traceback" not in said
         assert ".agentd: is a FIFO, not a directory" in said
-        assert ".agentd/workflows/caf\\xe9.yml: its name is not UTF-8; rename it" in said
+        assert ".agentd/workflows/caf\\xe9.yml:1:1: its name is not UTF-8; rename it" in said
         assert ".horae/runs: is a file, not a directory; move or remove it" in said
         for place in ("board/tasks", "crew.org", ".agentd", "sub"):
             ground.put(place, LIVE[place])

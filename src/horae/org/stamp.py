@@ -154,7 +154,7 @@ def _repeater(at: int, text: str, *, has_time: bool) -> Iterator[SectionFinding]
     try:
         parse_repeater(text, has_time=has_time)
     except RepeaterError as wrong:
-        what, _, fix = wrong.reason.partition("; ")
+        what, fix = wrong.parts
         yield error(at, f"repeater-{wrong.fault}", f"repeater {shown(text)}: {what}", fix or None)
 
 

@@ -50,7 +50,13 @@ class TimestampError(ScheduleError, code="timestamp"):
 class RepeaterError(TimestampError, code="repeater"):
     def __init__(self, text: str, *, wrong: str, fault: str, fix: str = "") -> None:
         self.fault = fault  # in one word, as `horae check` has it in a code
+        self._parts = wrong, fix  # what a finding tells apart, and the reason has in one
         super().__init__(text, reason="; ".join(filter(None, (wrong, fix))))
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """What is wrong, and how to mend it; that may be empty."""
+        return self._parts
 
 
 class RepeaterKind(StrEnum):

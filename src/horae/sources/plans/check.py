@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 from horae.core.budget import Unit
 from horae.core.command import CommandError, call_of, shell_syntax
 from horae.core.decide import AfterError
-from horae.core.entry import PROPERTIES, Entry, PolicyError, Rule, policy_of
+from horae.core.entry import PROPERTIES, Entry, Origin, PolicyError, Rule, policy_of
 from horae.core.headline import is_entry
 from horae.core.project import project, seams
 from horae.core.text import anchor_words, wall_text, written_rule
@@ -25,7 +25,7 @@ from horae.errors import ScheduleError
 from horae.org.check import check_plans as kernel_check
 from horae.org.finding import SectionFinding, place_of, shown
 from horae.org.plan import Diagnostic, Headline, Plan, SectionPlace, Severity
-from horae.sources.plans.arming import doubles, rule_of, scan_plan
+from horae.sources.plans.arming import rule_of, scan_plan
 from horae.timing.cron import Cron, CronError
 from horae.timing.duration import format_duration
 from horae.timing.phrases import PhraseError, compile_phrase, is_phrase
@@ -124,10 +124,15 @@ def _same_names(name: str, plan: Plan, zone_name: str) -> Iterator[Diagnostic]:
     titles = [each.title for each in plan.headlines if is_entry(each) and "ID" not in each.props]
     if len(titles) == len(set(titles)):
         return  # so that nearly all plans are not armed for this
-    for each in doubles(scan_plan(plan, file=name, zone_name=zone_name)):
-        if not each.address.startswith("id:"):
-            place, (why, _, fix) = (name, each.origin.line, 1), each.reason.partition("; ")
-            yield Diagnostic(*place, "name-twice", Severity.ERROR, f"not armed: {why}", fix)
+    seen: dict[str, Origin] = {}
+    for item in (each.item for each in scan_plan(plan, file=name, zone_name=zone_name)):
+        if not isinstance(item, Entry) or item.address.startswith("id:"):
+            continue
+        first = seen.setdefault(item.address, item.origin)
+        if first != item.origin:
+            place, message = (name, item.origin.line, 1), f"not armed: {first} has the same name"
+            fix = "give one of the two an :ID:"
+            yield Diagnostic(*place, "name-twice", Severity.ERROR, message, fix)
 
 
 @dataclass(frozen=True, slots=True)
