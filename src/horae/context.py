@@ -96,7 +96,7 @@ class Context:
         config = self.config
         shared = {ALL: config.budget, CREW: config.crew_budget, BOARD: config.board_budget}
         shared = {name: text for name, text in shared.items() if text}
-        return Spending(self.ledger, self.clock, self.term, self.zone_name, shared)
+        return Spending(self.ledger, self.clock, self.term, self.zone_name, shared, self.agents)
 
     @cached_property
     def trigger_store(self) -> TriggerStore:

@@ -10,6 +10,7 @@ import click
 import pytest
 
 from calling import Call, Ending
+from commands import run_command
 from horae.cli.group import LazyGroup
 from horae.cli.run import run
 from horae.sources.triggers.agent_cli import agent as words
@@ -359,3 +360,20 @@ def test_a_manifest_that_the_settings_of_another_root_name_begins_at_that_root(
     ending = call("agent", "list", "--root", "sub", "--json")
     assert ending.code == 0, ending.err
     assert '"agent": "wren"' in ending.out
+
+
+# What they may spend
+
+
+def test_the_budget_of_a_definition_is_listed_with_what_all_runs_of_the_agent_spent(
+    tmp_path: Path,
+) -> None:
+    triage = "* triage :agent:\n:PROPERTIES:\n:COMMAND: cat\n:BUDGET: 5 runs/day\n:END:\nLabel.\n"
+    lay(tmp_path, horae_toml='[keeper]\ndef = "agents.org"\n', agents_org=triage)
+    assert run_command("horae", "agent", "tick", "triage", at=tmp_path).code == 0
+    [budget] = run_command("horae", "cost", "--json", at=tmp_path).data["budgets"]
+    assert (budget["budget"], budget["spent"], budget["left"]) == (
+        "5 runs/day of agent:triage",
+        "1 run",
+        "4 runs",
+    )

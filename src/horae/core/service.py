@@ -199,7 +199,7 @@ class Service:
             return []
         known: dict[tuple[int, Purse], str | None] = {}
         spending = await asyncio.to_thread(self.spending)
-        for purse in spending.all():
+        for purse in await spending.all():
             known[0, purse] = None
         for each in await self.ledger.entries():
             for purse in each.item.policy.budget if isinstance(each.item, Entry) else ():

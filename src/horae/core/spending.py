@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +29,7 @@ class Spending:
     term: int = 1
     zone_name: str = "UTC"  # of what has none of its own
     shared: Mapping[str, str | None] = field(default_factory=dict)
+    agents: Callable[[], Iterable[Agent]] = tuple  # reads their files
 
     def purses(self, policy: Policy, work: Work) -> tuple[Purse, ...]:
         """Return the purses of an entry and of all that it belongs to."""
@@ -37,10 +39,17 @@ class Spending:
                 found += parse_budget(text, self.zone_name, name)
         return tuple(found)
 
-    def all(self) -> list[Purse]:
-        """Return the purses that several entries share by the settings."""
+    async def all(self) -> list[Purse]:
+        """Return the purses that several entries share: by the settings, and those of agents."""
         named = ((name, text) for name, text in self.shared.items() if text)
-        return [each for name, text in named for each in parse_budget(text, self.zone_name, name)]
+        found = [each for name, text in named for each in parse_budget(text, self.zone_name, name)]
+        return found + await self.of_agents()
+
+    async def of_agents(self, names: Collection[str] | None = None) -> list[Purse]:
+        """Return the purses of the agents with these names; of all, if there are none given."""
+        known = await asyncio.to_thread(lambda: [*self.agents()]) if names is None or names else []
+        wanted = (each for each in known if names is None or each.name in names)
+        return [purse for each in wanted for purse in self.purses_of(each)]
 
     def purses_of(self, agent: Agent) -> tuple[Purse, ...]:
         own, name = agent.definition.budget, f"agent:{agent.name}"
@@ -64,7 +73,9 @@ class Spending:
 
     async def nears(self, filed: Filed) -> Reason | None:
         """Return that a run brought what is spent of a purse to 80 % or more, if it did."""
-        purses = self.purses(filed.policy, filed.work) if filed.status in ENDS else ()
+        if filed.status not in ENDS:
+            return None
+        purses = [*self.purses(filed.policy, filed.work), *await self.of_agents(filed.agents)]
         runs = await self.ledger.runs_of(filed.number) if purses else []
         if not runs or (ended_at := runs[-1].ended_at) is None:
             return None

@@ -72,8 +72,9 @@ async def _limits(service: Service, found: Listed) -> set[str]:
     item, spending = found.item, service.spending
     if spending is None or not isinstance(item, Entry):
         return set()
-    purses = (await asyncio.to_thread(spending)).purses(item.policy, item.work)
-    return {str(each) for each in purses}
+    known = await asyncio.to_thread(spending)
+    purses = known.purses(item.policy, item.work), await known.of_agents(item.agents)
+    return {str(each) for found in purses for each in found}
 
 
 async def _definition(ledger: Ledger, found: Listed, root: Path | None) -> tuple[str, str] | None:
