@@ -42,7 +42,7 @@ from horae.sources.triggers.store import TriggerStore
 from horae.sources.workflows.routes import WorkflowRequests
 from horae.sources.workflows.runner import WorkflowRunner
 from horae.store.sqlite import SqliteLedger
-from horae.web import SOCKET
+from horae.web import SOCKET, guard
 from horae.web.api import asgi_app, operation_of
 from horae.web.front import Front
 from horae.web.guard import Guard, attended
@@ -51,9 +51,32 @@ from horae.web.serve import listen_tcp, serve_socket, serve_tcp, url_of
 from waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+    import pytest
 
     from horae.core.ports import Clock
+
+
+class Waits:
+    """Counts the answers that the guard delays, and delays them until it is released."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        self.released = asyncio.Event()
+        self.released.set()
+        monkeypatch.setattr(guard, "sleep", self._sleep)
+
+    async def _sleep(self, seconds: float) -> None:
+        assert seconds == guard.SLOWED
+        self.count += 1
+        await self.released.wait()
+
+    async def is_delayed(self, answer: Awaitable[httpx.Response], status: int = 401) -> bool:
+        before = self.count
+        assert (await answer).status_code == status
+        return self.count > before
+
 
 COOKIE = "horae-session"  # of the page, under its own name
 JSON = {"Content-Type": "application/json"}

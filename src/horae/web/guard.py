@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from asyncio import sleep
 from collections import deque
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -178,7 +179,7 @@ class Guard:
             raise GuardError(HTTPStatus.TOO_MANY_REQUESTS, reason)
         self._waiting += 1
         try:
-            await asyncio.sleep(SLOWED)
+            await sleep(SLOWED)
         finally:
             self._waiting -= 1
 
