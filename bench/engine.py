@@ -38,7 +38,7 @@ from horae.core.engine import Engine
 from horae.core.gate import Capacity
 from horae.core.ports import Ended, Process
 from horae.core.receipt import Reason, ReasonCode, Status
-from horae.org.collector import calm_collector
+from horae.org.document import calm_collector
 from horae.sources.plans.source import OrgSource
 from horae.store.sqlite import SqliteLedger
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from horae.org.document import read
-from horae.org.query import query
+from horae.org.world import query
 
 if TYPE_CHECKING:
     from collections.abc import Callable

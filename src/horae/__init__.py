@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from horae.client import connect, connect_async
     from horae.core.project import project
     from horae.errors import HoraeError
-    from horae.org.query import parse_timestamp, query
-    from horae.org.world import durable, tangle, upgrade, validate
+    from horae.org.world import durable, parse_timestamp, query, tangle, upgrade, validate
     from horae.sources.plans.arming import entries
     from horae.timing.cron import Cron, CronError
     from horae.timing.repeater import repeat
@@ -33,8 +32,7 @@ _HOMES = {
     "client": ("connect", "connect_async"),
     "core.project": ("project",),
     "errors": ("HoraeError",),
-    "org.query": ("parse_timestamp", "query"),
-    "org.world": ("durable", "tangle", "upgrade", "validate"),
+    "org.world": ("durable", "parse_timestamp", "query", "tangle", "upgrade", "validate"),
     "sources.plans.arming": ("entries",),
     "timing.cron": ("Cron", "CronError"),
     "timing.repeater": ("repeat",),

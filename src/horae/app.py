@@ -74,7 +74,7 @@ from horae.files.read import PlanFileError, head_of, obstacle, read_plan
 from horae.files.watch import changes
 from horae.org.document import read
 from horae.org.plan import Diagnostic
-from horae.org.query import misread
+from horae.org.world import misread
 from horae.process.cgroup import CgroupLimits, delegated_cgroup
 from horae.process.disk import fullest, held_in, room_at
 from horae.process.handover import EngineControl, HandedProcesses, HandedToken, HandOver

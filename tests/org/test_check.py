@@ -22,9 +22,7 @@ from near_org import text_from, texts
 from scale import scaled
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-SOURCES: Final = [
-    Path(room.__file__).with_name(f"{name}.py") for name in ("check", "finding", "layout", "stamp")
-]
+SOURCES: Final = [Path(room.__file__)]
 # What is found about time, days and crews is not the kernel's; tests/rules has it.
 PAGE: Final = re.sub(
     r"^## (?:Time|Properties and commands|Settings|Lifecycles, crews and agents)\n.*?(?=^## |\Z)",

@@ -4,8 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from horae.org.deadline import is_overdue
-from horae.org.timestamp import parse_timestamp
+from horae.org.plan import is_overdue, parse_timestamp
 from horae.timing.zone import zone
 
 

@@ -8,10 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 
 import horae
-from horae.org.document import read
-from horae.org.drawer import properties
-from horae.org.element import bare, blocks, elements, keywords
-from horae.org.headline import parts
+from horae.org.document import bare, blocks, elements, keywords, read
+from horae.org.headline import parts, properties
 from horae.org.plan import Plan, Span
 from near_org import text_from, texts
 from scale import scaled

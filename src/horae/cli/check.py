@@ -22,7 +22,7 @@ from horae.core.headline import agent_blocks, is_entry
 from horae.errors import Exit, HoraeError
 from horae.extras.drift.check import check_drift
 from horae.files.read import PlanFileError
-from horae.org.finding import SectionFinding, place_of
+from horae.org.check import SectionFinding, place_of
 from horae.org.plan import Diagnostic, Plan, Severity
 from horae.org.world import every, worlds
 from horae.process.ready import unread, why_unready

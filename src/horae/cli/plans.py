@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
 
-    from horae.org.timestamp import Timestamp
+    from horae.org.plan import Timestamp
     from horae.org.world import World
 
 
@@ -56,7 +56,7 @@ def query(
     is_late: Callable[[Timestamp], bool] | None = None
     if overdue:
         from horae.cli.moments import moment_and_zone  # loads zones
-        from horae.org.deadline import is_overdue
+        from horae.org.plan import is_overdue
 
         now, zone = moment_and_zone(at, root=plan_root(paths))
         is_late = partial(is_overdue, now=now, zone=zone)
@@ -91,7 +91,7 @@ def query(
         if cells or not sources.exit_code:
             printing.print_table(names, cells, empty="no headlines")
         return sources.exit_code
-    from horae.org.query import row
+    from horae.org.world import row
 
     def data(source: PlanText) -> object:
         return [row(each) for each in source.plan.headlines if keeps(each, source.plan.states)]

@@ -38,9 +38,9 @@ from horae.core.text import (
     written_rule,
 )
 from horae.files.read import PlanMissingError, read_plan
-from horae.org import document, timestamp
-from horae.org.plan import Headline
-from horae.org.stamp import planning_findings
+from horae.org import document
+from horae.org.check import planning_findings
+from horae.org.plan import Headline, parse_timestamp
 from horae.sources.plans.arming import item_at, rule_of, rule_text, scan_plan
 from horae.timing.cron import Cron
 from horae.timing.phrases import PhraseError, compile_phrase, is_phrase
@@ -404,7 +404,7 @@ def _of_text(text: str, zone_name: str | None) -> tuple[Entry | Unarmed, Headlin
     if not text.strip():
         Cron(text)  # which says that nothing is no rule; an empty property is none, and no error
     is_stamp = text.strip().startswith(("<", "["))
-    if is_stamp and timestamp.parse_timestamp(text) is None:
+    if is_stamp and parse_timestamp(text) is None:
         remedy = "write it like <2026-06-06 06:00 +1d>."
         raise click.UsageError(f"{text!r} is not a timestamp; {remedy}")
     if _DATED.match(text):

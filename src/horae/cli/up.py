@@ -50,7 +50,7 @@ from horae.core.ports import (
 from horae.core.receipt import FINAL, GOING, ReasonCode, Status
 from horae.core.text import QUOTED, in_zone, period_text
 from horae.errors import Exit, HoraeError
-from horae.org.collector import calm_collector
+from horae.org.document import calm_collector
 from horae.process import handover
 from horae.process.launcher import allow_descriptors
 from horae.store import database, lock, sqlite

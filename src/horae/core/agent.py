@@ -18,8 +18,8 @@ from horae.core.receipt import shown as one_line
 from horae.core.scope import API_FIX, api_scopes
 from horae.core.tool_policy import ToolPolicy, policy_of
 from horae.errors import Exit, HoraeError
+from horae.org.check import shown
 from horae.org.document import read
-from horae.org.finding import shown
 from horae.org.page import NAME_FIX, Heading, choices, heading_of
 from horae.org.plan import Diagnostic, Plan, Severity, is_id
 from horae.timing.duration import DurationError, parse_duration

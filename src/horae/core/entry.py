@@ -22,7 +22,7 @@ from msgspec.structs import fields, replace as struct_replace
 from horae.core import budget as purses
 from horae.core.scope import API_FIX, api_scopes
 from horae.errors import HoraeError, ScheduleError
-from horae.org.timestamp import parse_timestamp
+from horae.org.plan import parse_timestamp
 from horae.timing.cron import Cron
 from horae.timing.duration import format_duration, parse_duration
 from horae.timing.repeater import Repeater, parse_at, stamp_text

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import re
-from bisect import bisect_right
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
-from horae.org.collector import LARGE, collector_paused
 from horae.org.headline import read_headline
-from horae.org.plan import DEFAULT_STATES, Plan, States
+from horae.org.plan import DEFAULT_STATES, Block, Keyword, Plan, Span, States
 
 _NEXT_HEADLINE: Final = re.compile(r"\n\*++ ")
 _FIRST_HEADLINE: Final = re.compile(r"\ufeff?(?=\*++ )")
@@ -40,8 +41,6 @@ def _states(text: str, starts: Sequence[int]) -> States:
     if _STATE_LINE.search(text) is None:
         return DEFAULT_STATES
     sections = {bisect_right(starts, found.start()) for found in _STATE_LINE.finditer(text)}
-    from horae.org.element import keywords  # few plans declare states
-
     bounds = [0, *starts, len(text)]
     todo, done = set(DEFAULT_STATES.todo), set(DEFAULT_STATES.done)
     for index in sorted(sections):
@@ -61,3 +60,181 @@ def state_words(value: str) -> tuple[list[str], list[str]]:
     if not bar:
         opened, closed = opened[:-1], opened[-1:]
     return [word for word in opened if word], [word for word in closed if word]
+
+
+_LINE: Final = re.compile(r"([ \t]*+)([^\n]*+)\n?")
+_BEGIN: Final = re.compile(r"#\+(?i:begin)_(\S++)")
+_BEGIN_LINE: Final = re.compile(r"^[ \t]*+(#\+(?i:begin)_\S++)", re.MULTILINE)
+_NOT_LINE_END: Final = re.compile(r"[^\n]")
+_END: Final = re.compile(r"[ \t]*+#\+(?i:end)_(\S++)[ \t]*+\r?(?:\n|\Z)")
+_DYNAMIC: Final = re.compile(r"#\+(?i:begin):[ \t]+\S")
+_DYNAMIC_END: Final = re.compile(r"[ \t]*+#\+(?i:end):?[ \t]*+\r?(?:\n|\Z)")
+_DRAWER: Final = re.compile(r":[\w-]++:[ \t]*+\r?")
+_DRAWER_END: Final = re.compile(r"[ \t]*+:(?i:end):[ \t]*+\r?(?:\n|\Z)")
+_KEYWORD: Final = re.compile(r"#\+([^\s:]++):[ \t]*+([^\n]*+)")
+_BULLET: Final = re.compile(r"(?:[-+]|[0-9]++[.)])(?=[ \t\r]|$)")
+_FOOTNOTE: Final = re.compile(r"\[fn:[\w-]++\]")
+_LATEX: Final = re.compile(r"\\begin\{([A-Za-z0-9*]++)\}")
+_LATEX_END: Final = re.compile(r"\\end\{([A-Za-z0-9*]++)\}[ \t]*+\r?(?:\n|\Z)")
+_STAR_BULLET: Final = re.compile(r"\*(?=[ \t\r]|$)")
+_SWITCH: Final = re.compile(
+    r'[ \t]++(?:-l[ \t]++"[^"\n]*+"|-[ikr]|[-+]n(?:[ \t]*+[0-9]++|(?![ \t]*+[0-9])))(?!\S)'
+)
+_FIRST_LINE: Final = re.compile(r"^(?![ \t]*+\r?\n)", re.MULTILINE)  # that is not blank
+_QUOTED: Final = re.compile(r"^([ \t]*+,*?),(?=\*|#\+)", re.MULTILINE)
+
+
+def blocks(section: str, start: int = 0) -> list[Block]:
+    return [found for found in elements(section, start) if isinstance(found, Block)]
+
+
+def keywords(section: str, start: int = 0) -> list[Keyword]:
+    return [found for found in elements(section, start) if isinstance(found, Keyword)]
+
+
+def bare(section: str, start: int = 0) -> str:
+    """Return the section with all that stands inside blocks blanked out, places kept."""
+    if "#+" not in section:
+        return section
+    ends = _Ends(section, start)
+    pieces: list[str] = []
+    at, kept = start, 0
+    while (opening := _BEGIN_LINE.search(section, at)) is not None:
+        after = section.find("\n", opening.end()) + 1 or len(section)
+        over = ends.skip(opening.start(1), opening[1], after)
+        at = max(after, over)
+        if over > opening.start(1):
+            blanked = _NOT_LINE_END.sub(" ", section[opening.start() : over])
+            pieces += section[kept : opening.start()], blanked
+            kept = over
+    return "".join([*pieces, section[kept:]])
+
+
+def elements(section: str, start: int = 0) -> Iterator[Block | Keyword]:
+    """Yield source blocks and keyword lines in order, in one pass."""
+    if "#+" not in section:
+        return
+    if start == 0 and section.startswith("\ufeff"):
+        start = 1  # a byte-order mark is part of no line
+    ends, at, stop = _Ends(section, start), start, len(section)
+    item: int | None = None  # the indentation of the list that we are in; -1 in a footnote
+    blank = 0
+    while at < stop:
+        line = _LINE.match(section, at)
+        assert line is not None, "every line matches"
+        begin, text, after = line.start(2), line[2], line.end()
+        indent = len(line[1].expandtabs())
+        if not text.strip():
+            blank += 1
+            item = None if blank > 1 else item
+            at = after
+            continue
+        blank = 0
+        bulleted = _BULLET.match(text) or (indent and _STAR_BULLET.match(text))
+        if item is not None and indent <= item:
+            item = None
+        if bulleted and item is None:
+            item = indent
+        if not indent and _FOOTNOTE.match(text):
+            item = -1
+        if item is None:
+            found = _element(section, begin, text, after, ends)
+            if found is not None:
+                yield found
+                at = max(found.span.end, after)
+                continue
+        at = max(after, ends.skip(begin, text, after))
+
+
+def _element(
+    section: str, begin: int, text: str, after: int, ends: _Ends
+) -> Block | Keyword | None:
+    opening = _BEGIN.match(text)
+    if opening and opening[1].lower() == "src":
+        end = ends.block(opening[1], after)
+        return _block(section, begin, after, end) if end else None
+    keyword = None if opening or _DYNAMIC.match(text) else _KEYWORD.match(text)
+    if keyword is None:
+        return None
+    return Keyword(keyword[1].upper(), keyword[2].strip(), Span(begin, after))
+
+
+def _block(section: str, begin: int, after: int, end: Span) -> Block:
+    opening = section[begin:after].rstrip()
+    words = opening[len("#+begin_src") :].split(None, 1)
+    lang = words[0] if words else ""
+    rest = f" {words[1]}" if len(words) > 1 else ""
+    at = 0
+    while switch := _SWITCH.match(rest, at):
+        at = switch.end()
+    args = rest[at:].strip()
+    inside = section[after : end.start]
+    first = _FIRST_LINE.search(inside)
+    body = _QUOTED.sub(r"\1", inside[first.start() if first else 0 :])
+    return Block(opening, lang, args, body, Span(begin, end.end), Span(after, end.start))
+
+
+class _Ends:
+    def __init__(self, section: str, start: int) -> None:
+        self._blocks: dict[str, list[Span]] = {}
+        self._dynamic: list[Span] = []
+        self._drawers: list[Span] = []
+        self._latex: dict[str, list[Span]] = {}
+        if "\\begin{" in section:
+            for last in _LATEX_END.finditer(section, start):
+                self._latex.setdefault(last[1], []).append(Span(*last.span()))
+        at, stop = start, len(section)
+        while at < stop:
+            if found := _END.match(section, at):
+                kind = found[1] if found[1].lower() == "src" else found[1].lower()
+                self._blocks.setdefault(kind, []).append(Span(*found.span()))
+            elif found := _DYNAMIC_END.match(section, at):
+                self._dynamic.append(Span(*found.span()))
+            elif found := _DRAWER_END.match(section, at):
+                self._drawers.append(Span(*found.span()))
+            at = section.find("\n", at) + 1 or stop
+
+    def block(self, kind: str, after: int) -> Span | None:
+        return _first(self._blocks.get(kind, []), after)
+
+    def skip(self, begin: int, text: str, after: int) -> int:
+        """Return where what the line opens is over: a block, a drawer, or the line itself."""
+        end: Span | None = None
+        if opening := _BEGIN.match(text):
+            kind = opening[1]
+            end = self.block(kind if kind.lower() == "src" else kind.lower(), after)
+        elif _DYNAMIC.match(text):
+            end = _first(self._dynamic, after)
+        elif _DRAWER.fullmatch(text):  # a stray :END: opens a drawer, too
+            end = _first(self._drawers, after)
+        elif opening := _LATEX.match(text):
+            end = _first(self._latex.get(opening[1], []), begin)
+        return end.end if end else begin
+
+
+def _first(ends: list[Span], after: int) -> Span | None:
+    index = bisect_left(ends, (after, 0))
+    return ends[index] if index < len(ends) else None
+
+
+LARGE: Final = 1 << 18  # characters of text from which on it is worth it
+_NEW: Final = 20_000  # things made before the collector looks at them: a few megabytes
+
+
+def calm_collector() -> None:
+    """Let the collector pass over what is here by now, and look at the rest less often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_NEW, 20, 100)
+
+
+@contextmanager
+def collector_paused(*, when: bool) -> Iterator[None]:
+    if not when or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from horae.org.drawer import read_drawer
-from horae.org.plan import Headline, Span
-from horae.org.planning import read_planning
+from horae.org.plan import Drawer, Headline, Planning, Property, Span, Stamp
 
 # One match per section: stars, first word, rest of the line, and whether the next
 # lines promise a planning line and a drawer.
@@ -110,3 +109,115 @@ def _skip(text: str, at: int, stop: int, *, blanks: str = "") -> int:
     while at < stop and (text[at] in blanks if blanks else text[at].isspace()):
         at += 1
     return at
+
+
+# A bracketed text, or two as a range. What is inside is for the classifier: one pair of
+# brackets of its own may stand there, and a pair that does not match says nothing. Their
+# number is bounded, since what can be given back is remembered.
+_PLAIN: Final = r"[^<>\[\]\n]"
+_STAMP: Final = rf"[<\[](?:{_PLAIN}++|[<\[]{_PLAIN}*+[>\]]){{0,100}}[>\]]"
+_WORD: Final = r"(SCHEDULED|DEADLINE|CLOSED):"
+_ITEM: Final = re.compile(  # a comma may follow if another item does
+    rf"[ \t]*+{_WORD}[ \t]*+({_STAMP}(?:--{_STAMP})?)[ \t]*+(?:,(?=[ \t]*+{_WORD}))?"
+)
+_LINE_ENDS: Final = frozenset({"\n", "\r\n", "\r"})
+
+
+def planning_items(section: str, start: int, end: int) -> Iterator[tuple[str, Stamp]]:
+    at = start
+    while item := _ITEM.match(section, at, end):
+        yield item[1], Stamp(item.start(2), item.end(2), item[2])
+        at = item.end()
+
+
+def read_planning(section: str, start: int, end: int) -> Planning | None:
+    """Return the planning line at *start*, or None if other text on it voids it."""
+    found: dict[str, Stamp] = {}
+    at = start
+    while item := _ITEM.match(section, at, end):
+        found[item[1]] = Stamp(item.start(2), item.end(2), item[2])
+        at = item.end()
+    if at < end and section[at : min(end, at + 3)] not in _LINE_ENDS:
+        return None
+    return Planning(start, end, found.get("SCHEDULED"), found.get("DEADLINE"), found.get("CLOSED"))
+
+
+def planning_void_at(section: str, start: int) -> int:
+    """Return where the would-be planning line at *start* stops being one."""
+    at = start
+    while item := _ITEM.match(section, at):
+        at = item.end()
+    while section[at : at + 1] in {" ", "\t"}:
+        at += 1
+    return at
+
+
+_END: Final = r":[Ee][Nn][Dd]:[ \t]*+\r?(?:\n|\Z)"
+# A key is all up to the last colon before the blank.
+_LINE: Final = re.compile(r"[ \t]*+:(\S+):[ \t]++([^\n]*+)\n")
+# What a reader takes for a line of a drawer: no end, and the last one may lack its newline.
+_INNER: Final = re.compile(r"(?![ \t]*+:[Ee][Nn][Dd]:(?!\S))[ \t]*+:\S+:[ \t]++[^\n]*+(?:\n|\Z)")
+_SOME_END: Final = re.compile(r"^[ \t]*+:[Ee][Nn][Dd]:", re.MULTILINE)
+_OPEN: Final = re.compile(r"[ \t]*+:(?ai:properties):[ \t]*+\r?\n")
+# So many lines at a time: each line that could be given back is remembered until the match ends.
+_SOME: Final = rf"((?:[ \t]*+(?!{_END}):\S+:[ \t]++[^\n]*+\n){{0,64}})([ \t]*+{_END})?"
+_FIRST: Final = re.compile(_OPEN.pattern + _SOME)
+_MORE: Final = re.compile(_SOME)
+
+
+def read_drawer(section: str, start: int) -> Drawer | None:
+    r"""Return the drawer at *start*, or None if one of its lines voids it.
+
+    `:KEY+:` adds to what `:KEY:` says, wherever the two stand.
+
+    >>> read_drawer(":PROPERTIES:\n:ENV: A\n:ENV+: B\n:END:\n", 0).props
+    {'ENV': 'A B'}
+    """
+    found = first = _FIRST.match(section, start)
+    while found and found[2] is None:
+        found = _MORE.match(section, found.end()) if found[1] else None
+    if first is None or found is None:
+        return None
+    props: dict[str, str] = {}
+    added: list[tuple[str, str]] = []
+    for written, raw in _LINE.findall(section, first.start(1), found.end(1)):
+        key, value = written.upper(), raw.strip()
+        if value and _adds(key):
+            added.append((key[:-1], value))
+        elif value:
+            props[key] = value
+    for key, value in added:
+        props[key] = f"{props[key]} {value}" if key in props else value
+    return Drawer(start, found.end(), props)
+
+
+def _adds(key: str) -> bool:
+    return key[-1] == "+" and len(key) > 1
+
+
+def properties(section: str, drawer: Drawer) -> Iterator[Property]:
+    """Yield the lines of a drawer with their places."""
+    opening = _OPEN.match(section, drawer.start)
+    at = opening.end() if opening else drawer.end
+    while (line := _LINE.match(section, at)) and line.end() < drawer.end:
+        value = line[2].strip()
+        start = line.start(2) + (len(line[2]) - len(line[2].lstrip()))
+        key, adds = line[1].upper(), _adds(line[1])
+        place = Span(start, start + len(value))
+        yield Property(key[:-1] if adds else key, value, Span(*line.span()), place, adds)
+        at = line.end()
+
+
+def drawer_void_at(section: str, start: int) -> int | None:
+    """Return where the line that voids a drawer begins, or the section ends; None: none does."""
+    if read_drawer(section, start) is not None:
+        return None
+    opening = _OPEN.match(section, start)
+    at = opening.end() if opening else len(section)
+    while line := _INNER.match(section, at):
+        at = line.end()
+    return at
+
+
+def has_end(section: str, at: int) -> bool:
+    return _SOME_END.search(section, at) is not None

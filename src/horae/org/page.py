@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.org.document import read
-from horae.org.element import bare
-from horae.org.finding import shown
+from horae.org.check import shown
+from horae.org.document import bare, read
 from horae.org.plan import Diagnostic, Headline, Severity
 
 if TYPE_CHECKING:

@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import accumulate
-from typing import Final, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
 
-from horae.org.timestamp import Timestamp, TimestampData, parse_timestamp
+from horae.errors import ScheduleError
+from horae.timing.repeater import parse_at
+from horae.timing.zone import instant
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
@@ -20,6 +26,12 @@ _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 def is_id(text: str) -> bool:
     """Tell whether *text* can name an entry, an agent or a task."""
     return _ID.fullmatch(text) is not None and text.strip(".") != ""
+
+
+class TimestampData(TypedDict):
+    at: str
+    repeat: str | None
+    active: bool
 
 
 class CronData(TypedDict):
@@ -202,3 +214,65 @@ class Diagnostic(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}: {self.severity} {self.code}: {self.message}"
+
+
+_BRACKETS: Final = {"<": (">", True), "[": ("]", False)}
+
+
+class Timestamp(NamedTuple):
+    at: str
+    repeat: str | None
+    active: bool
+
+    def data(self) -> TimestampData:
+        return {"at": self.at, "repeat": self.repeat, "active": self.active}
+
+
+def parse_timestamp(text: str) -> Timestamp | None:
+    """Return what a bracketed stamp says, or None if it is not one.
+
+    >>> parse_timestamp("<2026-06-06 Sat 06:00 +1d>")
+    Timestamp(at='2026-06-06T06:00', repeat='+1d', active=True)
+    >>> parse_timestamp("<2026-6-6>")
+    """
+    text = text.strip()
+    close, active = _BRACKETS.get(text[:1], ("", False))
+    if not close or text[-1] != close:
+        return None
+
+    date = time = repeat = None
+    for token in text[1:-1].split():
+        if date is None and _is_date(token):
+            date = token
+        elif ":" in token:
+            time = token
+        elif token.startswith(("+", ".+")):
+            repeat = token
+    if date is None:
+        return None
+    return Timestamp(f"{date}T{time}" if time else date, repeat, active)
+
+
+def _is_date(token: str) -> bool:
+    """Tell whether the token has a date's shape: ten bytes, a dash at byte four."""
+    if token.isascii():
+        return len(token) == 10 and token[4] == "-"
+    octets = token.encode("utf-8", "surrogatepass")
+    return len(octets) == 10 and octets[4:5] == b"-"
+
+
+def is_overdue(deadline: Timestamp, *, now: datetime, zone: ZoneInfo) -> bool:
+    """Tell whether an active deadline is past; one without a time has its whole day."""
+    end = end_of(deadline, zone=zone)
+    return end is not None and now > end
+
+
+def end_of(deadline: Timestamp | None, *, zone: ZoneInfo) -> datetime | None:
+    """Return when a deadline is over; None: a note, or a time that does not exist."""
+    if deadline is None or not deadline.active:
+        return None
+    try:
+        start, _, has_time = parse_at(deadline.at)
+        return instant(start if has_time else start + timedelta(days=1), zone)
+    except (ScheduleError, OverflowError):
+        return None

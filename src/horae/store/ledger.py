@@ -72,7 +72,7 @@ from horae.core.receipt import (
     may_become,
 )
 from horae.core.text import is_number
-from horae.org.collector import collector_paused
+from horae.org.document import collector_paused
 from horae.store import arming, codec, scanning, spending
 from horae.store.codec import filed_of, listed
 from horae.store.sql import by_place, named

@@ -12,7 +12,7 @@ from horae.core.text import rule_words
 from horae.extras.drift.claims import Claim, ClaimPlace, claims
 from horae.extras.drift.proposal import proposed
 from horae.extras.drift.series import Series, both, broken, series_of
-from horae.org.finding import shown
+from horae.org.check import shown
 from horae.org.plan import Diagnostic, Severity
 from horae.timing.phrases.grammar import Say
 

@@ -16,8 +16,8 @@ from horae.core.headline import hidden_by, is_entry
 from horae.core.receipt import shown
 from horae.core.text import moment_text
 from horae.errors import ScheduleError
-from horae.org.deadline import end_of
 from horae.org.headline import read_headline
+from horae.org.plan import end_of
 from horae.timing.repeater import parse_at
 from horae.timing.zone import instant, zone
 
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from horae.core.entry import Origin
     from horae.core.ports import TaskBrief
-    from horae.org.plan import Plan
-    from horae.org.timestamp import Timestamp
+    from horae.org.plan import Plan, Timestamp
     from horae.sources.crew.lifecycle import State
 
 MOST_SHOWN: Final = 50  # lines of one list of a prompt

@@ -10,7 +10,7 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.receipt import Status
-from horae.org.finding import shown
+from horae.org.check import shown
 from horae.org.page import NAME_FIX, Heading, headings, in_order, line_and_column, near_to
 from horae.org.plan import Diagnostic, Severity, is_id
 from horae.timing.backoff import IDLE_CAP, delay_after, delay_after_failures

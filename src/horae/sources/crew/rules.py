@@ -12,7 +12,7 @@ from horae.core.agent import SWITCH
 from horae.core.budget import FIX as BUDGET_FIX, parse_budget
 from horae.core.entry import HOST_FIX, Wake, labels
 from horae.core.headline import is_entry
-from horae.org.finding import shown
+from horae.org.check import shown
 from horae.org.page import NAME_FIX, Heading, choices, headings, in_order
 from horae.org.plan import Diagnostic, Severity, is_id
 from horae.timing.duration import DurationError, format_duration, parse_cadence, parse_duration

@@ -19,10 +19,9 @@ from horae.core.headline import agent_blocks, hidden_by, is_entry
 from horae.core.identity import Mark, digest_of
 from horae.core.source import Scanned
 from horae.errors import ScheduleError
-from horae.org.deadline import end_of
+from horae.org.check import unread
 from horae.org.document import read
-from horae.org.layout import unread
-from horae.org.timestamp import Timestamp, parse_timestamp
+from horae.org.plan import Timestamp, end_of, parse_timestamp
 from horae.timing.repeater import parse_at, parse_repeater
 from horae.timing.zone import instant, zone
 

@@ -22,8 +22,7 @@ from horae.core.headline import is_entry
 from horae.core.project import project, seams
 from horae.core.text import anchor_words, wall_text, written_rule
 from horae.errors import ScheduleError
-from horae.org.check import check_plans as kernel_check
-from horae.org.finding import SectionFinding, place_of, shown
+from horae.org.check import SectionFinding, check_plans as kernel_check, place_of, shown
 from horae.org.plan import Diagnostic, Headline, Plan, SectionPlace, Severity
 from horae.sources.plans.arming import rule_of, scan_plan
 from horae.timing.cron import Cron, CronError

@@ -16,13 +16,10 @@ from typing import Final, NamedTuple
 from horae.errors import Exit, ScheduleError
 from horae.files.edit import Splice, edit
 from horae.files.read import LIMIT, PlanFileError, StrPath, read_plan
-from horae.org.document import STATE_KEYS, read, state_words
-from horae.org.drawer import properties
-from horae.org.element import bare, keywords
-from horae.org.finding import is_fired
-from horae.org.headline import parts
-from horae.org.plan import Headline, Plan, Span
-from horae.org.timestamp import parse_timestamp
+from horae.org.check import is_fired
+from horae.org.document import STATE_KEYS, bare, keywords, read, state_words
+from horae.org.headline import parts, properties
+from horae.org.plan import Headline, Plan, Span, parse_timestamp
 from horae.timing.repeater import repeat, stamp_text
 from horae.timing.zone import local, zone as zone_named
 

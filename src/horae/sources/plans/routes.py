@@ -27,7 +27,7 @@ from horae.files.git.calls import call
 from horae.files.git.layout import repository_of
 from horae.files.read import Content, read_plan
 from horae.org.document import read
-from horae.org.drawer import properties
+from horae.org.headline import properties
 from horae.org.plan import Plan, Span
 from horae.sources.plans.arming import scan_plan
 from horae.sources.plans.done import Edit, PlanHeadline
