@@ -248,7 +248,6 @@ def test_a_crontab_runs_what_it_can_say_and_the_rest_is_named(hand: Call, tmp_pa
         "# Half of 50%",
         f"0 9 13 * FRI horae run --root {tmp_path} half",
     ]
-    assert "plan.org:1: 'Back up': 50 of 50 next times match" in ending.err
     assert "plan.org:14: 'Last day' is left out: the schedule uses L, W or #" in ending.err
     assert "plan.org:19: 'Tokyo 5%' is left out: its time zone is Asia/Tokyo" in ending.err
 

@@ -15,7 +15,7 @@ from horae.core.entry import PROPERTIES, Entry, OnceRule, Origin, Policy, Policy
 from horae.core.explain import policy_words
 from horae.core.project import next_moment, project
 from horae.extras.exporters.schedule import to_crontab
-from horae.extras.importers.rule import UnfitError
+from horae.extras.importers.job import UnfitError
 from horae.org.document import read
 from horae.sources.board.recycle import Recycled, Stays, first_trigger, recycle, triggers_of
 from horae.sources.board.task import parse as parse_task

@@ -9,7 +9,8 @@ from random import Random
 import pytest
 
 from extras import walk
-from horae.extras.importers.rule import Fold, ForeignRule, Gap, cron_of
+from extras.foreign import Fold, ForeignRule, Gap
+from horae.extras.importers.job import cron_of
 from horae.timing.cron_fields import field_text
 
 ZONES = (

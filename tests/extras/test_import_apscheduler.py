@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import horae
+from extras.foreign import of_apscheduler, prove, times_of
 from horae.extras.importers.apscheduler import read_program
-from horae.extras.importers.job import import_job
-from horae.extras.importers.rule import times_of
+from horae.extras.importers.job import import_job, next_times
 from horae.timing.zone import changes, zone
 from scale import scaled
 
@@ -93,12 +93,15 @@ def test_a_call_fires_as_the_library_itself_would(trigger: str) -> None:
     job = taken(trigger)
     adopted = import_job(job, now=NOW)
     assert adopted.is_taken, adopted.reason
-    theirs, walked = of_the_library(trigger, 60), adopted.proof.moments
+    assert adopted.entry is not None
+    proof = prove(adopted.entry, [of_apscheduler(rule) for rule in job.rules], now=NOW)
+    theirs, walked = of_the_library(trigger, 60), proof.moments
     end = min(theirs[-1], walked[-1])
     assert quiet([at for at in walked if at <= end]) == quiet([at for at in theirs if at <= end])
-    odd = [each for each in adopted.proof.seams if each.at <= adopted.proof.moments[-1]]
+    odd = [each for each in proof.seams if each.at <= proof.moments[-1]]
     missing = sum(not each.is_ours for each in odd)
-    assert adopted.proof.equal == adopted.proof.asked - missing
+    assert proof.equal == proof.asked - missing
+    assert adopted.fires == next_times(adopted.entry, NOW, 3)
     assert [str(each) for each in horae.check(adopted.text) if each.code == "drift"] == []
 
 
@@ -121,7 +124,9 @@ def test_any_cron_trigger_is_walked_as_the_library_walks_it(fields: dict[str, st
     trigger = f"'cron', {given}" if given else "'cron', minute='*'"
     # In UTC: where a clock jumps forward, the library loses the next midnight it looks for.
     rules = taken(trigger, "UTC").rules
-    assert times_of(rules, "UTC", NOW, 25) == of_the_library(trigger, 25, "UTC")
+    assert times_of([*map(of_apscheduler, rules)], "UTC", NOW, 25) == of_the_library(
+        trigger, 25, "UTC"
+    )
 
 
 def test_from_crontab_counts_weekdays_from_monday_and_says_so() -> None:
@@ -129,7 +134,8 @@ def test_from_crontab_counts_weekdays_from_monday_and_says_so() -> None:
     reading = read_program(text, name="jobs.py", zone_name="UTC", now=NOW)
     made = CronTrigger.from_crontab("0 9 * * 1", timezone="UTC")
     assert reading.jobs[0].schedule == "0 9 * * TUE"
-    assert times_of(reading.jobs[0].rules, reading.jobs[0].zone, NOW, 50) == next_fires(made, 50)
+    rules = [*map(of_apscheduler, reading.jobs[0].rules)]
+    assert times_of(rules, reading.jobs[0].zone, NOW, 50) == next_fires(made, 50)
     assert "counts from 0 = Monday in APScheduler" in reading.remarks[0].what
 
 

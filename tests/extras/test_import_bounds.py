@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
-from zoneinfo import available_timezones
 
 import pytest
 
 from horae.extras.importers.apscheduler import read_program
 from horae.extras.importers.crontab import read_crontab
 from horae.extras.importers.github import read_workflow
-from horae.extras.importers.job import MOST, MOST_REFUSALS, MOST_ZONES, Proofs, Reading, import_job
+from horae.extras.importers.job import MOST, MOST_REFUSALS, Reading, import_job
 from horae.extras.importers.systemd import read_timer
 
 if TYPE_CHECKING:
@@ -50,8 +49,7 @@ def program(text: str) -> Reading:
 def imported(read: Callable[[str], Reading], text: str) -> tuple[Reading, int]:
     """Read a text and compare its jobs, as a command does; return how many were taken, too."""
     before, reading = time.process_time(), read(text)
-    proofs: Proofs = {}
-    taken = sum(import_job(job, now=NOW, proofs=proofs).is_taken for job in reading.jobs)
+    taken = sum(import_job(job, now=NOW).is_taken for job in reading.jobs)
     assert time.process_time() - before < BOUND
     assert all(len(str(each)) < 1_000 for each in reading.remarks)
     return reading, taken
@@ -108,16 +106,6 @@ def test_a_large_text_is_taken_up_to_a_bound_and_the_rest_is_named(what: str) ->
     assert refused or what in {"crons", "units", "events in many zones", "per cent signs"}, (
         "no line is dropped without a word"
     )
-
-
-def test_only_so_many_zones_are_looked_at_and_the_others_are_named() -> None:
-    zones = sorted(each for each in available_timezones() if each.startswith("America/"))
-    lines = [f"CRON_TZ={zones[n]}\n0 9 * * * x{n}" for n in range(MOST_ZONES + 1)]
-    reading = crontab("\n".join([*lines, lines[0]]))
-    proofs: Proofs = {}
-    adopted = [import_job(job, now=NOW, proofs=proofs) for job in reading.jobs]
-    assert [each.is_taken for each in adopted] == [True] * MOST_ZONES + [False, True]
-    assert adopted[-2].reason == f"there are more than {MOST_ZONES} time zones; split the file"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 import horae
 from extras import walk
+from extras.foreign import ForeignRule, of_crontab, prove
 from extras.walk import Walk, merged
 from horae.extras.importers.crontab import (
     DIALECTS,
@@ -18,8 +19,7 @@ from horae.extras.importers.crontab import (
     read_crontab,
     title_of,
 )
-from horae.extras.importers.job import import_job
-from horae.extras.importers.rule import UnfitError, numbers
+from horae.extras.importers.job import UnfitError, import_job, numbers
 from horae.org.document import read
 from horae.timing.cron import Cron
 from scale import scaled
@@ -72,8 +72,10 @@ def test_a_real_line_fires_as_it_did(line: str, zone_name: str) -> None:
     assert [each for each in reading.remarks if "home directory" not in each.what] == []
     adopted = import_job(reading.jobs[0], now=NOW)
     assert adopted.is_taken, adopted.reason
-    assert adopted.proof.asked == adopted.proof.equal == 50
-    assert adopted.proof.seams == ()
+    assert adopted.entry is not None
+    proof = prove(adopted.entry, [of_crontab(rule) for rule in adopted.job.rules], now=NOW)
+    assert proof.asked == proof.equal == 50
+    assert proof.seams == ()
     assert [str(each) for each in horae.check(adopted.text, zone=zone_name)] == []
 
 
@@ -307,10 +309,12 @@ def test_a_rule_and_its_cron_come_when_a_walk_along_the_clock_does(
     start = start.replace(microsecond=0)
     end = start + timedelta(days=400)
     walked = merged((walk_of(cron),), zone_name, start, 20, end)
-    assert list(islice(rule.times(zone_name, start, end), 20)) == walked
+    theirs = of_crontab(cron)
+    theirs = ForeignRule(rule, theirs.gap, theirs.fold)
+    assert list(islice(theirs.times(zone_name, start, end), 20)) == walked
     if ",*" in cron.split(maxsplit=1)[0] + cron.split()[1]:
         return  # a star that is not the first sign counts for us and not for cron
-    ours = Cron(rule.cron, zone_name).between(start, end)
+    ours = Cron(rule, zone_name).between(start, end)
     assert [at.astimezone(UTC) for at in islice(ours, 20)] == walked
 
 
@@ -321,6 +325,6 @@ def test_both_clock_changes_are_walked_as_debians_cron_takes_them(
 ) -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
     end = start + timedelta(days=365)
-    rule = foreign_rule(cron.split())
+    rule = of_crontab(foreign_rule(cron.split()))
     theirs = [at for at in rule.times(zone_name, start, end) if at <= end]
     assert theirs == [at.astimezone(UTC) for at in Cron(cron, zone_name).between(start, end)]

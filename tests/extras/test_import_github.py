@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import horae
+from extras.foreign import of_crontab, prove
 from horae.extras.importers.github import read_workflow
 from horae.extras.importers.job import import_job
 from scale import scaled
@@ -43,7 +44,9 @@ def test_a_real_workflow_fires_as_it_did(name: str) -> None:
     assert all(each.is_taken for each in reading.remarks)
     adopted = import_job(reading.jobs[0], now=NOW)
     assert adopted.is_taken, adopted.reason
-    assert adopted.proof.asked == adopted.proof.equal == 50
+    assert adopted.entry is not None
+    proof = prove(adopted.entry, [of_crontab(rule) for rule in adopted.job.rules], now=NOW)
+    assert proof.asked == proof.equal == 50
     assert adopted.job.zone == "UTC"
     assert adopted.job.name == name.removesuffix(".yml")
     assert [each for each in horae.check(adopted.text) if each.severity != "info"] == []

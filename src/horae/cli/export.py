@@ -24,9 +24,9 @@ from horae.core.clock import machine_zone
 from horae.core.entry import CadenceRule, Entry, Origin, Unarmed, Work
 from horae.core.text import pause_words
 from horae.errors import Exit
-from horae.extras.exporters.schedule import ExportedRule, makes_good, to_calendar, to_crontab
+from horae.extras.exporters.schedule import makes_good, to_calendar, to_crontab
 from horae.extras.exporters.units import timer_pair
-from horae.extras.importers.rule import UnfitError
+from horae.extras.importers.job import UnfitError
 from horae.files.read import LIMIT, PlanFileError
 from horae.sources.board.tasks import slug
 from horae.web.ics import MOST, calendar, is_cut
@@ -122,8 +122,8 @@ _program_option = option("--program PATH", "The path of horae.", default="horae"
 def crontab(paths: tuple[str, ...], *, cron_tz: bool, **export: Any) -> int:
     """Print crontab lines that run the entries of plans.
 
-    Each line calls `horae run`. An entry is left out, and listed on stderr, if cron would not
-    run it at its next 50 times.
+    Each line calls `horae run`. An entry is left out, and listed on stderr, if cron cannot have
+    its schedule.
     """
     hand = EntryExport(paths, **export)
     zones: dict[str, list[str]] = {}
@@ -135,9 +135,9 @@ def crontab(paths: tuple[str, ...], *, cron_tz: bool, **export: Any) -> int:
             hand.refuse(entry, what, "use --cron-tz if your cron supports CRON_TZ")
         return is_there
 
-    for entry, given in hand.given(filter(in_machine_zone, hand.entries), to_crontab):
+    for entry, rules in hand.given(filter(in_machine_zone, hand.entries), to_crontab):
         call = shlex.join(hand.words(entry)).replace("%", "\\%")
-        lines = [f"# {entry.title}", *(f"{rule} {call}" for rule in given.rules)]
+        lines = [f"# {entry.title}", *(f"{rule} {call}" for rule in rules)]
         zones.setdefault(entry.zone, []).extend(lines)
     for zone_name, lines in zones.items():
         click.echo("\n".join([f"CRON_TZ={zone_name}", *lines] if cron_tz else lines))
@@ -157,12 +157,12 @@ def crontab(paths: tuple[str, ...], *, cron_tz: bool, **export: Any) -> int:
 def systemd(paths: tuple[str, ...], *, output: str | None, force: bool, **export: Any) -> int:
     """Print a systemd timer and service for each entry.
 
-    Each service calls `horae run`. An entry is left out, and listed on stderr, if a timer would
-    not run it at its next 50 times.
+    Each service calls `horae run`. An entry is left out, and listed on stderr, if a timer cannot
+    have its schedule.
     """
     hand = EntryExport(paths, **export)
-    for entry, given in hand.given(hand.entries, to_calendar):
-        for name, text in hand.units(entry, given):
+    for entry, rules in hand.given(hand.entries, to_calendar):
+        for name, text in hand.units(entry, rules):
             if output is None:
                 click.echo(f"# {name}\n{text}")
             else:
@@ -210,20 +210,14 @@ class EntryExport:
         return self._view.exit_code or (Exit.FINDINGS if self._is_refused else Exit.OK)
 
     def given(
-        self, entries: Iterable[Entry], export: Callable[..., ExportedRule]
-    ) -> Iterator[tuple[Entry, ExportedRule]]:
+        self, entries: Iterable[Entry], export: Callable[..., tuple[str, ...]]
+    ) -> Iterator[tuple[Entry, tuple[str, ...]]]:
         """Yield entries as another scheduler has them; those that it cannot have are refused."""
         for entry in entries:
             try:
-                given = export(entry, now=self.now)
+                yield entry, export(entry, now=self.now)
             except UnfitError as error:
                 self.refuse(entry, error.what, error.remedy)
-                continue
-            proof = given.proof
-            count = f"{proof.equal} of {proof.asked} next times match"
-            seams = f"; {len(proof.seams)} differ when the clock changes" if proof.seams else ""
-            echo(f"horae: {entry.origin}: '{entry.title}': {count}{seams}", err=True)
-            yield entry, given
 
     def words(self, entry: Entry) -> tuple[str, ...]:
         """Return the command that runs an entry, by its :ID:, its title or its address."""
@@ -231,14 +225,14 @@ class EntryExport:
         name = entry.title if is_titled else entry.address.removeprefix("id:")
         return self._program, "run", "--root", self._root, name
 
-    def units(self, entry: Entry, given: ExportedRule) -> Iterator[tuple[str, str]]:
+    def units(self, entry: Entry, rules: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         base = f"horae-{slug(entry.title) or 'entry'}"
         names = chain([base], (f"{base}-{number}" for number in count(2)))
         stem = next(each for each in names if each not in self._names)
         self._names.add(stem)
         delay, words = int(entry.policy.jitter.total_seconds()), self.words(entry)
         made: dict[str, Any] = {"words": words, "is_persistent": makes_good(entry), "delay": delay}
-        timer, service = timer_pair(entry.title, given.rules, **made)
+        timer, service = timer_pair(entry.title, rules, **made)
         yield f"{stem}.timer", timer
         yield f"{stem}.service", service
 

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
 from functools import partial, wraps
 from operator import itemgetter
@@ -19,7 +18,7 @@ from horae.cli import group, moments, options
 from horae.cli.output import Output, echo, form_options, print_answer
 from horae.cli.sources import existing, plan_root, replace_file
 from horae.core.entry import CronRule, OnceRule, key_time
-from horae.core.text import moment_text, words
+from horae.core.text import wall_text, words
 from horae.errors import Exit, HoraeError
 from horae.extras.importers import job as jobs
 from horae.extras.importers.apscheduler import read_program
@@ -28,6 +27,7 @@ from horae.extras.importers.github import read_workflow
 from horae.extras.importers.systemd import read_timer, unit_of
 from horae.files.read import LIMIT, PlanFileError, decoded, read_plan
 from horae.org.document import read
+from horae.timing.zone import local, zone
 
 _ALREADY: Final = " already has this job as "
 _ONLY: Final = "one rule or one time; write a headline instead (without --tasks)"
@@ -46,8 +46,7 @@ class ImportRequest(NamedTuple):
 def import_() -> None:
     """Import jobs from cron, systemd, GitHub Actions, APScheduler.
 
-    The next 50 times of each headline are compared with those of the other scheduler, which may
-    differ when the clock changes; such times are listed in a note.
+    For each imported job its next three times are shown, for each other one why it is left out.
     """
 
 
@@ -145,11 +144,8 @@ def _import(asked: ImportRequest, understand: Callable[[str, str], jobs.Reading]
         lines = [(each.line, f"{path}:{each}") for each in reading.remarks]
         data["remarks"] += [{"file": path, **each._asdict()} for each in reading.remarks]
         missed = any(not each.is_taken for each in reading.remarks)
-        proofs: jobs.Proofs = {}
         for job in reading.jobs:
-            imported = jobs.import_job(
-                job, now=asked.now, taken=titles, ids=ids, after=followed, proofs=proofs
-            )
+            imported = jobs.import_job(job, now=asked.now, taken=titles, ids=ids, after=followed)
             twin = jobs.clone_of(imported.text, known) if imported.is_taken else None
             if imported.is_taken:
                 rule = imported.entry and imported.entry.rule
@@ -159,13 +155,13 @@ def _import(asked: ImportRequest, understand: Callable[[str, str], jobs.Reading]
                 reason = f"{asked.into}{_ALREADY}'{twin.title}'" if twin else reason
                 if job.is_alert and not followed:
                     reason = "the job that it follows is not imported"
-                imported = replace(imported, reason=reason)
+                imported = imported._replace(reason=reason)
             if not job.is_alert:
                 name = imported.job.name * imported.is_taken
                 followed = (twin.props.get("ID") or twin.title) if twin else name
             if not asked.output.is_text:
                 data["jobs"].append({"file": path, **_data(imported)})
-            lines += [(job.line, f"{path}:{line}") for line in _said(imported)]
+            lines.append((job.line, f"{path}:{_said(imported)}"))
             if imported.is_taken and not imported.reason:
                 titles.add(imported.job.title)
                 ids.add(imported.job.name)
@@ -182,30 +178,23 @@ def _import(asked: ImportRequest, understand: Callable[[str, str], jobs.Reading]
     return code
 
 
-def _said(imported: jobs.ImportedJob) -> Iterator[str]:
-    job, proof = imported.job, imported.proof
+def _said(imported: jobs.ImportedJob) -> str:
+    job = imported.job
     if not imported.is_taken or imported.reason:
         # A job that is there already got a new name, which is written nowhere.
         title = "" if _ALREADY in imported.reason else f"'{job.title}': "
-        yield f"{job.line}:1: not imported: {title}{imported.reason}"
-        return
+        return f"{job.line}:1: not imported: {title}{imported.reason}"
     if job.is_alert:
         of = dict(job.props)["AFTER"].removeprefix("failed of ")
-        yield f"{job.line}: '{job.title}': runs when {of} has failed"
-        return
-    count = f"{proof.equal} of {proof.asked} next times match"
-    yield f"{job.line}: '{job.title}': {count}"
-    zone_name, shown = imported.entry.zone if imported.entry else job.zone, []
-    for each in proof.seams[:4]:
-        where = "in horae" if each.is_ours else "in the other scheduler"
-        shown.append(f"{moment_text(each.at, zone_name)} runs only {where}")
-    if shown:
-        more = f" and {len(proof.seams) - 4} more" if len(proof.seams) > 4 else ""
-        yield f"{job.line}:1: note: when the clock changes, {', '.join(shown)}{more}"
+        return f"{job.line}: '{job.title}': runs when {of} has failed"
+    zone_name = imported.entry.zone if imported.entry else job.zone
+    place = zone(zone_name)
+    times = ", ".join(wall_text(local(at, place)) for at in imported.fires)
+    return f"{job.line}: '{job.title}': next {times} ({zone_name})"
 
 
 def _data(imported: jobs.ImportedJob) -> dict[str, object]:
-    job, proof, entry = imported.job, imported.proof, imported.entry
+    job, entry = imported.job, imported.entry
     return {
         "line": job.line,
         "title": job.title,
@@ -217,12 +206,7 @@ def _data(imported: jobs.ImportedJob) -> dict[str, object]:
         "zone": job.zone or None,
         "words": words(entry.rule, zone_name=entry.zone) if entry else None,
         "command": job.command or None,
-        "fires": [key_time(at) for at in proof.moments],
-        "equal": proof.equal,
-        "clock_changes": [
-            {"at": key_time(each.at), "only": "here" if each.is_ours else "there"}
-            for each in proof.seams
-        ],
+        "fires": [key_time(at) for at in imported.fires],
         "text": imported.text,
     }
 

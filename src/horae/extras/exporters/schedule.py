@@ -1,4 +1,4 @@
-"""An entry's rule in the words of other schedulers, with the proof that they fire as we do.
+"""An entry's rule in the words of other schedulers.
 
 >>> calendar_of("0 9 * * MON-FRI"), calendar_of("0 9 L,1 * *")
 (['Mon..Fri *-*-* 09:00:00'], ['*-*-01 09:00:00', '*-*~01 09:00:00'])
@@ -7,73 +7,65 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 from horae.core.entry import PROPERTIES, CatchUp, CronRule, Entry, OnceRule, RepeaterRule
 from horae.extras.importers.crontab import foreign_rule
-from horae.extras.importers.job import Proof, prove
-from horae.extras.importers.rule import ForeignRule, UnfitError, weekday_text
+from horae.extras.importers.job import UnfitError, next_times, weekday_text
 from horae.extras.importers.systemd import read_event
 from horae.timing import cron_fields as cron
+from horae.timing.cron import Cron
 from horae.timing.repeater import RepeaterKind, Unit
 from horae.timing.zone import zone
 
 _LONG_NAME: Final = re.compile(r"([A-Z]{3})[A-Z]+")
 _TO_SUNDAY: Final = re.compile(r"([1-6]|[A-Z]{3})-SUN\b")
 _DAY_NAMES: Final = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
+_SHORTEST_MONTH: Final = 28
 _OWN: Final = "keep the entry in horae"
 
 
-class ExportedRule(NamedTuple):
-    """A rule in the words of another scheduler, and how its times compare with ours."""
-
-    rules: tuple[str, ...]
-    proof: Proof
-
-
-def to_crontab(entry: Entry, *, now: datetime) -> ExportedRule:
+def to_crontab(entry: Entry, *, now: datetime) -> tuple[str, ...]:
     """Return the five fields of each line that a crontab needs; raises UnfitError."""
-    rules = tuple(dict.fromkeys(_five(each) for each in _crons(entry)))
-    return _proven(entry, rules, [foreign_rule(rule.split()) for rule in rules], now)
+    return tuple(dict.fromkeys(map(_five, _crons(entry, now))))
 
 
-def to_calendar(entry: Entry, *, now: datetime) -> ExportedRule:
+def to_calendar(entry: Entry, *, now: datetime) -> tuple[str, ...]:
     """Return the calendar events of systemd that mean the same; raises UnfitError."""
-    if isinstance(entry.rule, OnceRule):
+    if isinstance(entry.rule, OnceRule) and entry.rule.at > now:
         wall = entry.rule.at.astimezone(zone(entry.zone))
         events = [f"{wall:%Y-%m-%d %H:%M:%S}"]
     else:
-        events = [event for text in _crons(entry) for event in calendar_of(text)]
+        events = [event for text in _crons(entry, now) for event in calendar_of(text)]
     rules = tuple(dict.fromkeys(f"{event} {entry.zone}" for event in events))
-    return _proven(entry, rules, [read_event(rule).rule for rule in rules], now)
+    for rule in rules:
+        read_event(rule)  # or it has what systemd refuses
+    return rules
 
 
 def makes_good(entry: Entry) -> bool:
     return entry.policy.catchup is not CatchUp.NONE
 
 
-def _proven(
-    entry: Entry, rules: tuple[str, ...], theirs: Sequence[ForeignRule], now: datetime
-) -> ExportedRule:
-    proof = prove(entry, theirs, now=now)
-    if proof.holds:
-        return ExportedRule(rules, proof)
-    first = f", first at {proof.differing[0]:%Y-%m-%dT%H:%M:%SZ}" if proof.differing else ""
-    raise UnfitError(f"the scheduled times would differ{first}", _OWN)
-
-
-def _crons(entry: Entry) -> list[str]:
+def _crons(entry: Entry, now: datetime) -> list[str]:
     for each in PROPERTIES:
         if each.unfit and each.of(entry.policy) != each.default:
             raise UnfitError(each.unfit, _OWN)
+    coming = next_times(entry, now, 1)
     match entry.rule:
-        case CronRule(crons):
+        case CronRule(crons) if coming:
             return [each.expression for each in crons]
-        case RepeaterRule():
-            return [_of_repeater(entry.rule)]
+        case RepeaterRule() as rule if coming:
+            text = _of_repeater(rule)
+            first = Cron(text, entry.zone).next(now)
+            if first is None or first < coming[0]:
+                begins = f"the schedule begins on {rule.anchor:%Y-%m-%d}"
+                raise UnfitError(f"{begins}, and the other scheduler would begin before", _OWN)
+            return [text]
+        case CronRule() | RepeaterRule():
+            raise UnfitError("the schedule has ended", _OWN)
         case OnceRule():
             raise UnfitError("the entry runs only once", "use at(1), or keep the entry in horae")
         case _:
@@ -85,6 +77,8 @@ def _of_repeater(rule: RepeaterRule) -> str:
     at, repeater = rule.anchor, rule.repeater
     if repeater.kind is RepeaterKind.RESTART:
         raise UnfitError("the schedule counts from the end of the last run", _OWN)
+    if repeater.unit in {Unit.MONTH, Unit.YEAR} and at.day > _SHORTEST_MONTH:
+        raise UnfitError(f"the scheduled day {at.day} is not in every month", _OWN)
     time = f"{at.minute} {at.hour}"
     match repeater.unit, repeater.count:
         case Unit.HOUR, count if 24 % count == 0:
@@ -125,10 +119,13 @@ def _five(expression: str) -> str:
     fields[4] = _TO_SUNDAY.sub(lambda found: f"{cron.WEEKDAY.values[found[1]]}-7", fields[4])
     # In a crontab each step has a range or a star before it.
     bounds = (59, 23, 31, 12, 7)
-    return " ".join(
+    rule = " ".join(
         re.sub(r"(?<![^,])([0-9A-Z]+)/", rf"\1-{high}/", field)
         for field, high in zip(fields, bounds, strict=True)
     )
+    if Cron(foreign_rule(rule.split())) != Cron(expression):
+        raise UnfitError("the days would differ: cron reads * in a list otherwise", _OWN)
+    return rule
 
 
 def calendar_of(expression: str) -> list[str]:

@@ -18,9 +18,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, TypeAlias
 
 from horae.errors import ScheduleError
-from horae.extras.importers import rule as foreign
-from horae.extras.importers.job import ForeignJob, Reading, shortened
-from horae.extras.importers.rule import FAR, Dialect, Fold, ForeignRule, Gap, UnfitError, numbers
+from horae.extras.importers import job as foreign
+from horae.extras.importers.job import Dialect, ForeignJob, Reading, UnfitError, numbers, shortened
 from horae.timing.cron_fields import field_text
 from horae.timing.duration import format_duration
 from horae.timing.repeater import Repeater, RepeaterKind, Unit, stamp_text
@@ -48,6 +47,7 @@ _TRIGGERS: Final = {"CronTrigger": "cron", "IntervalTrigger": "interval", "DateT
 _SUPPORTED: Final = "use cron, interval or date"
 _LENGTHS: Final = {"weeks": 604_800, "days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
 _LONGEST: Final = 200_000  # characters of a program, which Python itself takes long to read
+_LAST_YEAR: Final = 8_000
 _LARGEST: Final = 1_000_000_000  # of any number, and seconds of an interval
 
 
@@ -177,8 +177,13 @@ class ProgramReader(NamedTuple):
             props.append(("UNTIL", f"{until:%Y-%m-%dT%H:%M:%SZ}"))
         command = self._command(keywords, function)
         title = _text(keywords.get("name")) or _text(keywords.get("id")) or _called(function)
-        theirs = (ForeignRule(rule.cron, Gap.SHIFTED, Fold.BOTH),) if rule.cron else ()
-        about = (theirs, command, rule.stamp, tuple(props), (f"From {self.module}.py.",))
+        about = (
+            (rule.cron,) if rule.cron else (),
+            command,
+            rule.stamp,
+            tuple(props),
+            (f"From {self.module}.py.",),
+        )
         return ForeignJob(call.lineno, title or "Job", rule.zone, *about)
 
     def _trigger(self, call: ast.Call) -> tuple[str, dict[str, Literal]]:
@@ -295,7 +300,7 @@ class ProgramReader(NamedTuple):
                 raise UnfitError(f"{value!r} is not a date", "write 2026-12-31 09:00:00") from None
         if not isinstance(value, datetime):
             return None
-        if not 1 < value.year < FAR.year - 1_600:  # so that 50 intervals fit behind it
+        if not 1 < value.year < _LAST_YEAR:
             raise UnfitError(f"the year {value.year} is out of range", "correct it")
         return value.astimezone(UTC) if value.tzinfo else instant(value, zone(place))
 

@@ -16,16 +16,25 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from horae.errors import ScheduleError
-from horae.extras.importers import rule as foreign
-from horae.extras.importers.job import CONTROL, LONGEST_LINE, ForeignJob, Reading, as_user
-from horae.extras.importers.rule import Dialect, ForeignRule, UnfitError, numbers
+from horae.extras.importers.job import (
+    CONTROL,
+    LONGEST_LINE,
+    MONTHS,
+    SUNDAY_FIRST,
+    Dialect,
+    ForeignJob,
+    Reading,
+    UnfitError,
+    as_user,
+    numbers,
+)
 from horae.timing.cron_fields import NICKNAMES
 from horae.timing.zone import zone
 
 _dialect = partial(Dialect, has_open_step=False)
 DIALECTS: Final = (
     *(_dialect("minute", 0, 59), _dialect("hour", 0, 23), _dialect("day of month", 1, 31)),
-    *(_dialect("month", 1, 12, foreign.MONTHS), _dialect("weekday", 0, 7, foreign.SUNDAY_FIRST)),
+    *(_dialect("month", 1, 12, MONTHS), _dialect("weekday", 0, 7, SUNDAY_FIRST)),
 )
 
 # What cron does with a job besides running it: it makes good nothing, and runs beside itself.
@@ -208,10 +217,10 @@ def foreign_rule(
     texts: Sequence[str],
     dialects: Sequence[Dialect] = DIALECTS,
     columns: Sequence[int] = (0, 0, 0, 0, 0),
-) -> ForeignRule:
-    """Return the rule that five fields say; raises UnfitError, with the column of what is wrong.
+) -> str:
+    """Return our cron for five fields; raises UnfitError, with the column of what is wrong.
 
-    >>> foreign_rule(["0", "9", "1", "*", "*/1"]).cron
+    >>> foreign_rule(["0", "9", "1", "*", "*/1"])
     '0 9 1 * *'
     """
     named = []
@@ -232,10 +241,7 @@ def foreign_rule(
                 "the days without *, or test the other field in the command"
             )
             raise UnfitError(what, remedy, offset=columns[4])
-    clock = foreign.Gap.AFTER, foreign.Fold.FIRST
-    if "*" in (texts[0][0], texts[1][0]):
-        clock = foreign.Gap.SKIPPED, foreign.Fold.BOTH
-    return ForeignRule(" ".join(fields), *clock)
+    return " ".join(fields)
 
 
 def command_of(text: str, variables: Mapping[str, str]) -> str:

@@ -14,8 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
 from horae.extras.importers.crontab import DIALECTS, POLICY, foreign_rule
-from horae.extras.importers.job import ForeignJob, Reading
-from horae.extras.importers.rule import ForeignRule, UnfitError
+from horae.extras.importers.job import ForeignJob, Reading, UnfitError
 from horae.files.yaml import Data, YamlError, YamlMap, read_yaml
 
 # GitHub counts a step without a range to the end, and has no second Sunday.
@@ -50,8 +49,8 @@ def read_workflow(text: str, *, name: str) -> Reading:
     return reading
 
 
-def _rules(items: list[Data], first: int, reading: Reading) -> tuple[ForeignRule, ...]:
-    found: dict[ForeignRule, None] = {}  # each once, in order
+def _rules(items: list[Data], first: int, reading: Reading) -> tuple[str, ...]:
+    found: dict[str, None] = {}  # each once, in order
     for item in items:
         if not isinstance(item, YamlMap) or not isinstance(cron := item.get("cron"), str):
             what = "an item of `schedule` has no cron"
@@ -77,7 +76,7 @@ def _rules(items: list[Data], first: int, reading: Reading) -> tuple[ForeignRule
 
 
 def _job(
-    data: YamlMap, name: str, rules: tuple[ForeignRule, ...], line: int, reading: Reading
+    data: YamlMap, name: str, rules: tuple[str, ...], line: int, reading: Reading
 ) -> ForeignJob:
     """Return a job that runs the steps here if they are a shell's, else asks GitHub to."""
     title = data.get("name")

@@ -1,11 +1,11 @@
-"""Jobs of other schedulers, their headlines, and how the times of the two compare."""
+"""Jobs and rules of other schedulers, and the headlines that stand for them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime
 from itertools import count, islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -13,33 +13,35 @@ from horae.core.entry import Entry, RepeaterRule
 from horae.core.project import project
 from horae.core.text import with_zone, words
 from horae.errors import HoraeError
-from horae.extras.importers.rule import FAR, ForeignRule, times_of
 from horae.org.document import read
 from horae.sources.plans.arming import entries_of, rule_text
-from horae.timing.zone import changes, zone
+from horae.timing import cron_fields
+from horae.timing.cron_fields import field_text
 
 if TYPE_CHECKING:
     from horae.org.plan import Headline, Plan
 
 # What bounds the work on one text, so that a megabyte takes about a second, whatever it holds.
 MOST: Final = 250  # jobs
-MOST_ZONES: Final = 8  # each of which has clock changes of its own to be found
 MOST_REFUSALS: Final = 200
-_MOST_NOTES: Final = 2 * MOST
 LONGEST_LINE: Final = 10_000  # characters
 CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # no line of a text has these
 _LONGEST_WORD: Final = 60  # of a remark; what is longer was never meant to be read
 _LONGEST_REMARK: Final = 400
 _WORD: Final = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
 
-FIRES: Final = 50
-_YEAR: Final = timedelta(days=366)
-_AROUND: Final = timedelta(hours=4)  # a change and what it moves
+FIRES: Final = 3  # times of each job that are shown
+FAR: Final = datetime(9990, 1, 1, tzinfo=UTC)
 _BLANKS: Final = re.compile(r"\s+")
 _NAMED: Final = re.compile(r"[^\W_]+")
 _LONGEST_ID: Final = 24
 _LONGEST_TITLE: Final = 200
 _STARS: Final = re.compile(r"^(,*)(\*+ |#\+)", re.MULTILINE)
+_NUMBER: Final = re.compile(r"[0-9]{1,6}", re.ASCII)
+CRON_NAMES: Final = tuple(name[:3] for name in cron_fields.WEEKDAYS)
+SUNDAY_FIRST: Final = {name.lower(): number for number, name in enumerate(CRON_NAMES)}
+MONTHS: Final = {name[:3].lower(): number for number, name in enumerate(cron_fields.MONTHS, 1)}
+YEARS: Final = (1970, 2199)
 
 
 class Remark(NamedTuple):
@@ -63,7 +65,7 @@ class ForeignJob:
     line: int
     title: str
     zone: str
-    rules: tuple[ForeignRule, ...] = ()
+    rules: tuple[str, ...] = ()  # as our cron
     command: str = ""
     stamp: str = ""  # an org timestamp, in place of rules
     props: tuple[tuple[str, str], ...] = ()
@@ -74,7 +76,7 @@ class ForeignJob:
 
     @property
     def schedule(self) -> str:
-        return "; ".join(rule.cron for rule in self.rules)
+        return "; ".join(self.rules)
 
 
 @dataclass(slots=True)
@@ -86,22 +88,23 @@ class Reading:
     is_full: bool = False  # there is so much of it that the rest is left
 
     def refuse(self, line: int, column: int, what: str, remedy: str) -> None:
-        if sum(not each.is_taken for each in self.remarks) < MOST_REFUSALS:
-            self.remarks.append(Remark(line, column, shortened(what), shortened(remedy)))
-        else:
-            self._end(line, 1, f"more than {MOST_REFUSALS:,} items cannot be imported")
+        self._add(Remark(line, column, shortened(what), shortened(remedy)))
 
     def note(self, line: int, column: int, what: str, remedy: str) -> None:
-        if len(self.remarks) < MOST_REFUSALS + _MOST_NOTES:
-            self.remarks.append(Remark(line, column, shortened(what), shortened(remedy), True))
-        else:
-            self._end(line, 1, f"there are more than {_MOST_NOTES:,} notes")
+        self._add(Remark(line, column, shortened(what), shortened(remedy), is_taken=True))
 
     def has_room(self, line: int, column: int = 1) -> bool:
         """Tell whether one more job is taken; if not, that is said once."""
         if len(self.jobs) >= MOST:
             self._end(line, column, f"there are more than {MOST:,} jobs")
         return not self.is_full
+
+    def _add(self, remark: Remark) -> None:
+        alike = sum(each.is_taken is remark.is_taken for each in self.remarks)
+        if alike < (2 * MOST if remark.is_taken else MOST_REFUSALS):
+            self.remarks.append(remark)
+        else:
+            self._end(remark.line, 1, f"there are more than {alike:,} remarks of this kind")
 
     def _end(self, line: int, column: int, why: str) -> None:
         if not self.is_full:
@@ -126,43 +129,19 @@ def shortened(text: str) -> str:
     return plain if len(plain) <= _LONGEST_REMARK else f"{plain[:_LONGEST_REMARK]}…"
 
 
-class OneSidedTime(NamedTuple):
-    at: datetime
-    is_ours: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """How the times of a headline compare with those of the scheduler that it is from."""
-
-    asked: int  # how many times of the other were compared
-    equal: int
-    differing: tuple[datetime, ...] = ()  # that only one of the two has
-    seams: tuple[OneSidedTime, ...] = ()  # that differ because a clock changes, within a year
-    moments: tuple[datetime, ...] = ()
-
-    @property
-    def holds(self) -> bool:
-        return self.asked > 0 and not self.differing
-
-
-@dataclass(frozen=True, slots=True)
-class ImportedJob:
-    """A job, the headline that stands for it, and how their times compare; or why it has none."""
+class ImportedJob(NamedTuple):
+    """A job, the headline that stands for it, and its next times; or why it has none."""
 
     job: ForeignJob
     text: str
     entry: Entry | None
-    proof: Proof
+    fires: tuple[datetime, ...] = ()
     reason: str = ""
 
     @property
     def is_taken(self) -> bool:
         """Whether the headline may be written; an alert has no times."""
-        return self.entry is not None and (self.job.is_alert or self.proof.asked > 0)
-
-
-Proofs: TypeAlias = dict[str, dict[object, Proof]]  # by zone and rule
+        return self.entry is not None and (self.job.is_alert or bool(self.fires))
 
 
 def import_job(
@@ -172,34 +151,26 @@ def import_job(
     taken: Collection[str] = (),
     ids: Collection[str] = (),
     after: str = "",
-    proofs: Proofs | None = None,
 ) -> ImportedJob:
-    """Return a job as a headline whose title and :ID: no other has, with its proof.
-
-    *after* is what an alert follows; *proofs* keeps what was proven of the same file.
-    """
+    """Return a job as a headline whose title and :ID: no other has; *after*: what fails first."""
     name = short_id(job.name) or short_id(job.title) or f"job-{job.line}"
     job = replace(job, title=_free(_plain(job), taken, "{} ({})"), name=_free(name, ids, "{}-{}"))
     if job.is_alert:
         job = replace(job, props=(("AFTER", f"failed of {after}"), *job.props))
-    nothing = Proof(0, 0)
-    proofs = {} if proofs is None else proofs
-    if not job.is_alert and job.zone not in proofs and len(proofs) >= MOST_ZONES:
-        reason = f"there are more than {MOST_ZONES} time zones; split the file"
-        return ImportedJob(job, "", None, nothing, reason)
     # The rule alone is read first: to say it in words, and before a command that may be long.
     rule = _entry(headline_text(replace(job, command="true", script="", notes=()), said=""))
     said = in_words(rule) if isinstance(rule, Entry) and not job.is_alert else ""
     text = headline_text(job, said=said)
     entry = _entry(text) if isinstance(rule, Entry) else rule
     if not isinstance(entry, Entry):
-        return ImportedJob(job, text, None, nothing, entry)
-    if job.is_alert:
-        return ImportedJob(job, text, entry, nothing)
-    known = proofs.setdefault(job.zone, {})
-    key = (job.rules, job.stamp, dict(job.props).get("UNTIL"))
-    proof = known[key] = known.get(key) or prove(entry, job.rules, now=now)
-    return ImportedJob(job, text, entry, proof, "" if proof.asked else "the job never runs")
+        return ImportedJob(job, text, None, reason=entry)
+    fires = next_times(entry, now)
+    is_dead = not fires and not job.is_alert
+    return ImportedJob(job, text, entry, fires, "the job never runs" if is_dead else "")
+
+
+def next_times(entry: Entry, now: datetime, most: int = FIRES) -> tuple[datetime, ...]:
+    return tuple(each.at for each in islice(project(entry, now, FAR), most))
 
 
 def in_words(entry: Entry) -> str:
@@ -229,33 +200,6 @@ def headline_text(job: ForeignJob, *, said: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def prove(entry: Entry, rules: Sequence[ForeignRule], *, now: datetime) -> Proof:
-    """Compare the next times of an entry with those of rules of another scheduler.
-
-    Without rules the entry has a timestamp, which means the same to both.
-    """
-    until = entry.policy.until or FAR
-
-    def both(start: datetime, end: datetime) -> tuple[list[datetime], list[datetime]]:
-        ours = [each.at for each in islice(project(entry, start, end), FIRES)]
-        return ours, times_of(rules, entry.zone, start, FIRES, min(end, until)) if rules else ours
-
-    ours, theirs = both(now, FAR)
-    odd = _odd(ours, theirs)
-    place = zone(entry.zone)
-    near = [each.at for each in changes(place, now - _AROUND, now + _YEAR)]
-    near += [each.at for at in odd for each in changes(place, at - _AROUND, at + _AROUND)]
-    touched = {at for at in odd if any(abs(at - each) <= _AROUND for each in near)}
-    # A clock change that the next times do not reach is looked at for itself.
-    seams = {at: odd[at] for at in touched}
-    for each in near:
-        if each > now:
-            seams |= _odd(*both(each - _AROUND, each + _AROUND))
-    equal, differing = len(set(theirs) & set(ours)), tuple(sorted(odd.keys() - touched))
-    found = tuple(OneSidedTime(at, is_ours=seams[at]) for at in sorted(seams))
-    return Proof(len(theirs), equal, differing, found, tuple(theirs))
-
-
 Meaning: TypeAlias = tuple[str | None, str, str | None]
 
 
@@ -273,11 +217,6 @@ def clone_of(text: str, known: Mapping[Meaning, Headline]) -> Headline | None:
 
 def _meaning(headline: Headline) -> Meaning:
     return headline.props.get("COMMAND"), rule_text(headline), headline.props.get("TZ")
-
-
-def _odd(ours: Sequence[datetime], theirs: Sequence[datetime]) -> dict[datetime, bool]:
-    end = min(each[-1] if len(each) == FIRES else FAR for each in (ours, theirs))
-    return {at: at in ours for at in set(ours) ^ set(theirs) if at <= end}
 
 
 def _entry(text: str) -> Entry | str:
@@ -325,3 +264,150 @@ def short_id(title: str) -> str:
 def _free(name: str, taken: Collection[str], form: str) -> str:
     numbered = (form.format(name, number) for number in count(2))
     return name if name not in taken else next(each for each in numbered if each not in taken)
+
+
+# Rules
+
+
+class UnfitError(Exception):
+    """A part of a foreign rule that cannot be imported: which one, why, and what to do."""
+
+    def __init__(self, what: str, remedy: str = "", *, offset: int = 0) -> None:
+        super().__init__(what)
+        self.what, self.remedy, self.offset = what, remedy, offset
+
+
+class Dialect(NamedTuple):
+    """How one field is written: its name and bounds, its names, and the word for a range."""
+
+    word: str
+    low: int
+    high: int
+    names: Mapping[str, int] = {}
+    dash: str = "-"
+    has_star_step: bool = True  # */5
+    has_open_step: bool = True  # 5/10, which counts on to the end
+
+
+def numbers(text: str, dialect: Dialect, offset: int = 0) -> frozenset[int]:
+    """Return the numbers that a field names, which begins at an offset.
+
+    >>> sorted(numbers("1-5/2,9", Dialect("hour", 0, 23)))
+    [1, 3, 5, 9]
+    """
+    found: set[int] = set()
+    for item in text.split(","):
+        try:
+            found |= _item(item, dialect)
+        except UnfitError as error:
+            error.offset += offset
+            raise
+        offset += len(item) + 1
+    return frozenset(found)
+
+
+def _item(item: str, dialect: Dialect) -> set[int]:
+    body, slash, text = item.partition("/")
+    said = f"{dialect.word} {item!r}"
+    if slash and (not _NUMBER.fullmatch(text) or int(text) == 0):
+        raise UnfitError(f"{said} has no step after /", "write a number of at least 1")
+    step = int(text) if slash else 1
+    if body == "*":
+        if slash and not dialect.has_star_step:
+            raise UnfitError(f"{said} has a step after *", f"write {dialect.low}/{text}")
+        return set(range(dialect.low, dialect.high + 1, step))
+    first, dash, last = body.partition(dialect.dash)
+    low = _number(first, item, dialect)
+    high = _number(last, item, dialect) if dash else low
+    if slash and not dash:
+        if not dialect.has_open_step:
+            what = f"{said} has a step without a range, which cron implementations read differently"
+            remedy = f"write {low}{dialect.dash}{dialect.high}/{step}, or {low} alone"
+            raise UnfitError(what, remedy)
+        high = dialect.high
+        if low + step > high and not dialect.has_star_step:
+            raise UnfitError(f"{said} has a step that goes past {high}", f"write {low} alone")
+    if high < low:
+        raise UnfitError(f"{said} runs backwards", "write two ranges separated by a comma")
+    return set(range(low, high + 1, step))
+
+
+def _number(text: str, item: str, dialect: Dialect) -> int:
+    if (value := dialect.names.get(text.lower())) is not None:
+        return value
+    if not _NUMBER.fullmatch(text):
+        example = next(iter(dialect.names), None)
+        names = f", or a name such as {example}" if example else ""
+        remedy = f"write numbers in {dialect.low}-{dialect.high}{names}"
+        raise UnfitError(f"{dialect.word} {item!r} cannot be read", remedy)
+    if not dialect.low <= int(text) <= dialect.high:
+        what = f"{dialect.word} {text} is outside {dialect.low}-{dialect.high}"
+        raise UnfitError(what, "correct the number")
+    return int(text)
+
+
+def cron_of(
+    times: Sequence[frozenset[int]],
+    days: tuple[str, str],
+    months: frozenset[int],
+    years: frozenset[int] | None,
+) -> str:
+    """Return our cron for seconds, minutes and hours on days that two fields name.
+
+    >>> cron_of([frozenset({0}), frozenset({30}), frozenset({9})], ("L", "*"), {12}, None)
+    '30 9 L 12 *'
+    """
+    second, minute, hour = (
+        field_text(each, 0, high) for each, high in zip(times, (59, 59, 23), strict=True)
+    )
+    fields = [minute, hour, days[0], field_text(months, 1, 12), days[1]]
+    if years is not None:
+        return " ".join([second, *fields, field_text(years, *YEARS)])
+    return " ".join(fields if second == "0" else [second, *fields])
+
+
+_EVERY_DAY: Final = frozenset(range(1, 32))
+_WEEKS: Final = tuple(frozenset(range(7 * n + 1, min(7 * n + 8, 32))) for n in range(5))
+_LAST_WEEK: Final = frozenset(range(1, 8))
+
+
+def day_fields(
+    days: frozenset[int], weekdays: frozenset[int], *, from_end: bool
+) -> tuple[str, str]:
+    """Return the two day fields of a rule of which both a date and a weekday (0: Sunday) match.
+
+    >>> day_fields(frozenset(range(8, 15)), frozenset({5}), from_end=False)
+    ('*', 'FRI#2')
+    """
+    is_any_weekday = len(weekdays) == 7
+    if is_any_weekday and from_end:
+        return ",".join(f"L-{n - 1}" if n > 1 else "L" for n in sorted(days)), "*"
+    if is_any_weekday:
+        return field_text(days, 1, 31), "*"
+    if days == _EVERY_DAY and not from_end:
+        return "*", weekday_text(weekdays)
+    ordered = sorted(weekdays)
+    if from_end and days == _LAST_WEEK:
+        return "*", ",".join(f"{CRON_NAMES[day]}L" for day in ordered)
+    whole = [n for n, week in enumerate(_WEEKS, 1) if week <= days]
+    if not from_end and frozenset().union(*(_WEEKS[n - 1] for n in whole)) == days:
+        return "*", ",".join(f"{CRON_NAMES[day]}#{n}" for day in ordered for n in whole)
+    raise UnfitError(
+        "a weekday and a day of the month must both match",
+        "cron runs if either matches; use a form such as FRI#2 (second Friday), or test one of "
+        "them in the command",
+    )
+
+
+def weekday_text(
+    weekdays: frozenset[int], names: Sequence[str] = CRON_NAMES, dash: str = "-"
+) -> str:
+    """Return the weekday field for days that count from 0, which is Sunday.
+
+    >>> weekday_text(frozenset({1, 2, 3, 4, 5})), weekday_text(frozenset({0, 6}))
+    ('MON-FRI', 'SAT,SUN')
+    """
+    ordered = sorted(day or 7 for day in weekdays)
+    if len(ordered) > 2 and ordered[-1] - ordered[0] == len(ordered) - 1:
+        return f"{names[ordered[0]]}{dash}{names[ordered[-1] % 7]}"
+    return ",".join(names[day % 7] for day in ordered)

@@ -22,9 +22,19 @@ from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from horae.errors import ScheduleError
-from horae.extras.importers import rule as foreign
-from horae.extras.importers.job import CONTROL, LONGEST_LINE, ForeignJob, Reading, as_user
-from horae.extras.importers.rule import Dialect, ForeignRule, UnfitError, numbers
+from horae.extras.importers.job import (
+    CONTROL,
+    LONGEST_LINE,
+    YEARS,
+    Dialect,
+    ForeignJob,
+    Reading,
+    UnfitError,
+    as_user,
+    cron_of,
+    day_fields,
+    numbers,
+)
 from horae.timing.duration import format_duration, loose_duration
 from horae.timing.zone import zone
 
@@ -44,7 +54,7 @@ _DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturda
 _WEEKDAYS: Final = {name: number for number, day in enumerate(_DAYS, 1) for name in (day, day[:3])}
 _DATE_WORD: Final = re.compile(r"(?:([^-~:]+)-)?([^-~:]+)([-~])([^-~:]+)")
 _dialect = partial(Dialect, dash="..", has_star_step=False)
-_YEAR: Final = _dialect("year", *foreign.YEARS)
+_YEAR: Final = _dialect("year", *YEARS)
 _MONTH: Final = _dialect("month", 1, 12)
 _DAY: Final = _dialect("day", 1, 31)
 _LAST_DAYS: Final = _dialect("day", 1, 28)  # as far back as every month goes
@@ -52,19 +62,17 @@ _HOUR: Final = _dialect("hour", 0, 23)
 _MINUTE: Final = _dialect("minute", 0, 59)
 _SECOND: Final = _dialect("second", 0, 59)
 _LONGEST: Final = 1_000
-_ONE_MINUTE: Final = timedelta(minutes=1)
-_TINY: Final = timedelta(milliseconds=1)
 
 
 class CalendarEvent(NamedTuple):
-    rule: ForeignRule
+    cron: str
     zone: str | None
 
 
 def read_event(text: str) -> CalendarEvent:
     """Return what a calendar event says, as systemd.time(7) defines it; raises UnfitError.
 
-    >>> read_event("Mon..Fri 9:00 Europe/Berlin").rule.cron
+    >>> read_event("Mon..Fri 9:00 Europe/Berlin").cron
     '0 9 * * MON-FRI'
     """
     if len(text) > _LONGEST or not text.isascii():
@@ -88,10 +96,8 @@ def read_event(text: str) -> CalendarEvent:
         raise UnfitError(what, "horae supports whole seconds only; round it")
     hours, minutes = numbers(times[0], _HOUR), numbers(times[1], _MINUTE)
     clock = numbers(second, _SECOND), minutes, hours
-    fields = foreign.day_fields(days, weekdays, from_end=from_end)
-    cron = foreign.cron_of(clock, fields, months, years)
-    # What systemd 252 does: a time that is left out does not come, a second pass is not seen.
-    return CalendarEvent(ForeignRule(cron, foreign.Gap.SKIPPED, foreign.Fold.FIRST), place)
+    fields = day_fields(days, weekdays, from_end=from_end)
+    return CalendarEvent(cron_of(clock, fields, months, years), place)
 
 
 def _zone_of(text: str) -> tuple[str, str | None]:
@@ -181,18 +187,15 @@ def _from_last(text: str) -> frozenset[int]:
 
 _SECTION: Final = re.compile(r"\[([A-Za-z]+)\]")
 _TRUE: Final = frozenset({"1", "yes", "y", "true", "t", "on"})
-_COUNTED: Final = {
-    "OnActiveSec": "from when the timer is started",
-    "OnBootSec": "from when the machine boots",
-    "OnStartupSec": "from when systemd starts",
-    "OnUnitActiveSec": "from when the unit last started",
-    "OnUnitInactiveSec": "from when the unit last ended",
-}
+# From an event, and not from a time of day.
+_COUNTED: Final = (
+    "OnActiveSec", "OnBootSec", "OnStartupSec", "OnUnitActiveSec", "OnUnitInactiveSec",
+)  # fmt: skip
 _SPECIFIER: Final = re.compile(r"%(?!%)")
 _COMMANDS: Final = ("ExecStartPre", "ExecStart", "ExecStartPost")
 # What is understood, or makes no difference here.
 _TIMER_KEYS: Final = frozenset(
-    (*_COUNTED, "OnCalendar", "OnClockChange", "OnTimezoneChange", "Unit", "Persistent",
+    (*_COUNTED, "OnCalendar", "Unit", "Persistent",
      "RandomizedDelaySec", "FixedRandomDelay", "AccuracySec", "RemainAfterElapse")
 )  # fmt: skip
 _SERVICE_KEYS: Final = frozenset(
@@ -291,7 +294,7 @@ def read_timer(
     short = "" if name == "stdin.timer" else name.removesuffix(".timer")
     props = tuple(_props(timer, work, reading))
     for place, (line, found) in events.items():
-        rules = tuple(dict.fromkeys(event.rule for event in found))
+        rules = tuple(dict.fromkeys(event.cron for event in found))
         notes = (f"From {name}.",)
         job = ForeignJob(line, title, place, rules, command, "", props, notes, name=short)
         reading.jobs += [job, *alerts]
@@ -391,13 +394,9 @@ def _events(
         if reading.is_full:
             break
         if each.key in _COUNTED and each.value:
-            what = f"{each} counts {_COUNTED[each.key]}, which is not a time of day"
-            is_repeated = each.key.startswith("OnUnit")
-            remedy = _instead(each.value) if is_repeated else "it runs once; keep it in systemd"
+            what = f"{each} counts from an event, which is not a time of day"
+            remedy = "write an OnCalendar= line, or keep it in systemd"
             reading.refuse(each.line, each.column, what, remedy)
-        elif each.key in {"OnClockChange", "OnTimezoneChange"} and each.value.lower() in _TRUE:
-            what = f"{each.key}: horae does not start jobs on clock changes"
-            reading.refuse(each.line, each.column, what, "write an OnCalendar= line")
         elif each.key == "OnCalendar":
             if not each.value:
                 found.clear()  # an empty line takes back what stands above it
@@ -413,18 +412,6 @@ def _events(
         what = "the timer has no OnCalendar="
         reading.refuse(timer[0].line, 1, what, "write an OnCalendar= line")
     return found
-
-
-def _instead(value: str) -> str:
-    minutes, rest = divmod(_span(value) or _TINY, _ONE_MINUTE)
-    if not rest and minutes and 60 % minutes == 0:
-        return f"write OnCalendar=*:0/{minutes}" if minutes < 60 else "write OnCalendar=hourly"
-    hours, odd = divmod(minutes, 60)
-    if not rest and not odd and hours and 24 % hours == 0:
-        return f"write OnCalendar=0/{hours}:00" if hours < 24 else "write OnCalendar=daily"
-    if minutes == 7 * 24 * 60:
-        return "write OnCalendar=weekly"
-    return "write an OnCalendar= line that is close to it"
 
 
 def _span(text: str) -> timedelta | None:
