@@ -27,8 +27,8 @@ from horae.org.document import read
 from horae.org.world import worlds
 from horae.process.processes import Processes
 from horae.process.run_settings import RunSettings
+from horae.sources.workflows.record import Bounds
 from horae.sources.workflows.runner import WorkflowRunner
-from horae.sources.workflows.steps import Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -55,10 +55,9 @@ IMPURE_CORE = {
 PURE_FILES = {
     "files": {"yaml"},
     "sources/board": {"rules", "task", "dispatch", "recycle"},
-    "sources/crew": {"rules", "lifecycle", "briefing", "diary", "tick"},
+    "sources/crew": {"rules", "lifecycle", "briefing"},
     "sources/plans": {"arming", "check"},
     "sources/triggers": {"rules", "kinds", "files", "webhook"},
-    "sources/workflows": {"dataflow"},
     "web": {"ics"},
 }
 # What would make the same arguments give another answer.

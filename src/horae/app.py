@@ -76,19 +76,18 @@ from horae.org.document import read
 from horae.org.plan import Diagnostic
 from horae.org.world import misread
 from horae.process.cgroup import CgroupLimits, delegated_cgroup
-from horae.process.disk import fullest, held_in, room_at
 from horae.process.handover import EngineControl, HandedProcesses, HandedToken, HandOver
-from horae.process.logs import clear, tidy, trim
-from horae.process.masking import masked
+from horae.process.logs import clear, fullest, held_in, room_at, tidy, trim
+from horae.process.output import masked
 from horae.process.processes import LOG_NAME, Processes
 from horae.process.run_settings import RunSettings
 from horae.sources.agents.runner import Accounts, AgentHost, Registry
 from horae.sources.board.runner import Dispatcher, DispatchRunner, RecycleRunner, busy_at
 from horae.sources.board.source import BoardSource
 from horae.sources.board.tasks import Board, CommittedBoard, refuse_double
+from horae.sources.crew.rules import agent_state
 from horae.sources.crew.runner import KeeperRunner, mirror
 from horae.sources.crew.source import NoCrew, Roster
-from horae.sources.crew.tick import agent_state
 from horae.sources.plans.runner import CommandRunner
 from horae.sources.plans.source import OrgSource, words_at
 from horae.sources.triggers.poller import GithubPoller, PollError

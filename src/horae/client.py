@@ -38,7 +38,7 @@ from msgspec import ValidationError, convert
 from horae.config import TrustReport, WaitingSettings, load
 from horae.core import access, views
 from horae.core.actor import own_run
-from horae.core.entry_list import ALL, EntryFilter, EntrySort
+from horae.core.inbox import ALL, EntryFilter, EntrySort
 from horae.core.lease import NodePage
 from horae.core.scope import Scope
 from horae.core.service import Service

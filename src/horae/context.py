@@ -23,13 +23,13 @@ from horae.core.agent import (
     AgentNotFoundError,
     agent_sections,
     parse_agent,
+    read_order,
 )
 from horae.core.budget import ALL, BOARD, CREW
 from horae.core.clock import machine_zone
 from horae.core.command import Unready, call_in
 from horae.core.entry import KEEPER, Entry, Origin, Work
 from horae.core.ports import Clock, Listed, RunError, Trait
-from horae.core.prompt import read_order
 from horae.core.source import Source
 from horae.core.spending import Spending
 from horae.core.tool_policy import ToolPolicy, ToolPolicyError
@@ -39,8 +39,7 @@ from horae.files.read import PlanFileError, PlanMissingError, find_plans, read_p
 from horae.org.document import read
 from horae.org.plan import Diagnostic
 from horae.process.processes import Processes
-from horae.process.ready import unread, why_unready
-from horae.process.run_settings import RunSettings
+from horae.process.run_settings import RunSettings, unread, why_unready
 from horae.sources.agents import runner
 from horae.sources.board.dispatch import why_unassigned
 from horae.sources.board.rules import CLOSED, Members

@@ -34,7 +34,7 @@ from horae.files.git.repository import is_repository
 from horae.files.git.trees import ClusterError, FollowedPlan, Trees, Undelivered
 from horae.node_requests import NodeRequests
 from horae.process.processes import LOG_NAME, Processes
-from horae.sources.crew.tick import left_on, read_memory, write_memory
+from horae.sources.crew.rules import left_on, read_memory, write_memory
 from horae.store import carrier as queues
 from horae.store.carrier import Carrier
 from horae.store.database import prepare

@@ -10,7 +10,7 @@ import sys
 from datetime import timedelta
 
 from horae.cli.main import main
-from horae.timing import backoff
+from horae.timing import duration
 
 # Expand: older nodes know nothing of the column, and go on. Contract: they could not write.
 SCRATCH = (
@@ -39,7 +39,7 @@ def come_from_the_future(versions: int) -> None:
 
 
 if __name__ == "__main__":
-    vars(backoff)["GRACE"] = timedelta(milliseconds=300)
+    vars(duration)["GRACE"] = timedelta(milliseconds=300)
     if "CLUSTER_SCHEMA" in os.environ:
         come_from_the_future(int(os.environ["CLUSTER_SCHEMA"]))
     sys.argv[0] = "horae"

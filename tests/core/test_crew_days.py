@@ -33,21 +33,23 @@ from horae.sources.crew.lifecycle import (
     standing,
     step,
 )
-from horae.sources.crew.rules import last_run_file, parse_crew, seconds_text
-from horae.sources.crew.source import CrewCadence, CrewSource
-from horae.sources.crew.tick import (
+from horae.sources.crew.rules import (
     Beat,
     agent_state,
     begun,
     ended,
+    last_run_file,
     mirrored,
+    parse_crew,
     read_memory,
+    seconds_text,
     tick,
     write_memory,
 )
+from horae.sources.crew.source import CrewCadence, CrewSource
 from horae.store.sqlite import SqliteLedger
 from horae.testing import Ending, ManualClock
-from horae.timing.backoff import GRACE
+from horae.timing.duration import GRACE
 from reasons import because
 from scale import scaled
 
@@ -58,7 +60,7 @@ if TYPE_CHECKING:
     from horae.core.ports import Job, Run, Unreleased
     from horae.core.receipt import Filed
     from horae.sources.crew.lifecycle import Lifecycle
-    from horae.sources.crew.tick import AgentMemory, TickPlan
+    from horae.sources.crew.rules import AgentMemory, TickPlan
 
 NOW = datetime(2026, 4, 1, 8, tzinfo=UTC)
 SECOND, MINUTE, HOUR, DAY = (

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from horae.core.entry_list import EntryFilter, EntrySort, EntryState, EntrySummary, filtered
+from horae.core.inbox import EntryFilter, EntrySort, EntryState, EntrySummary, filtered
 from horae.core.receipt import Status
 
 NINE = datetime(2026, 4, 1, 9, tzinfo=UTC)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from horae.core.prompt import LONGEST, problems, render, shown, variables
+from horae.core.agent import LONGEST, as_written, problems, render, variables
 
 KNOWN = ["title", "body", "fire_time", "labels"]
 NASTY = [
@@ -84,19 +84,19 @@ def test_a_template_has_a_longest_length() -> None:
 def test_no_value_is_ever_expanded_or_changes_what_stands_around_it(value: str) -> None:
     values = {"title": value, "body": value, "fire_time": "now", "labels": "SECRET"}
     told = render("A {{title}} B\nC {{body}} D\nE {{fire_time}}", values)
-    assert told == (f"A {shown('title', value)} B\nC {shown('body', value)} D\nE now")
+    assert told == (f"A {as_written('title', value)} B\nC {as_written('body', value)} D\nE now")
     assert "SECRET" not in told
     assert told.splitlines()[0].startswith("A ")
-    assert len(shown("title", value).splitlines()) <= 1
+    assert len(as_written("title", value).splitlines()) <= 1
 
 
 @settings(deadline=None)
 @given(texts)
 def test_a_value_holds_no_control_byte_where_it_is_shown(value: str) -> None:
-    assert all(char.isprintable() for char in shown("title", value))
-    assert all(char.isprintable() or char in "\n\t" for char in shown("body", value))
+    assert all(char.isprintable() for char in as_written("title", value))
+    assert all(char.isprintable() or char in "\n\t" for char in as_written("body", value))
     if value.isprintable():
-        assert shown("title", value) == value
+        assert as_written("title", value) == value
 
 
 @settings(deadline=None)

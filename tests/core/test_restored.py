@@ -21,7 +21,7 @@ from horae.core.receipt import FINAL, Receipt, Status, is_planned
 from horae.core.source import Scan
 from horae.org.document import read
 from horae.sources.plans.arming import scan_plan
-from horae.store import numbers
+from horae.store import sqlite
 from horae.store.sqlite import SqliteLedger, restore
 from reasons import because
 from scale import scaled
@@ -144,7 +144,7 @@ async def test_a_backup_from_before_the_first_run_does_not_give_its_number_again
 ) -> None:
     directory, backup = tmp_path / "data", tmp_path / "old.db"
     await begun(directory, backup)
-    assert "run" not in numbers.given_by(backup)
+    assert "run" not in sqlite.given_by(backup)
     _, last = await lives(directory, "one")
     scribble(directory / LEDGER)
     restore(directory, backup, now=NOW)
@@ -161,7 +161,7 @@ async def test_the_numbers_of_a_log_that_was_not_merged_count(tmp_path: Path) ->
     copy = tmp_path / "copy"
     shutil.copytree(directory, copy)  # as a kill leaves it: the last writes are in the log
     await ledger.close()
-    assert numbers.given_by(copy / LEDGER)["receipt"] == filed.number
+    assert sqlite.given_by(copy / LEDGER)["receipt"] == filed.number
 
 
 @pytest.mark.parametrize("text", ["", "not json", "[1]", '{"receipt": "many", "other": 3}'])
@@ -171,10 +171,10 @@ async def test_what_cannot_be_read_of_earlier_restores_stops_no_restore(
 ) -> None:
     directory, backup = tmp_path / "data", tmp_path / "old.db"
     await begun(directory, backup)
-    (directory / numbers.BEGUN).write_text(text)
+    (directory / sqlite.BEGUN).write_text(text)
     restore(directory, backup, now=NOW)
     first, _ = await lives(directory, "one")
-    assert first["receipt"] > numbers.GAP
+    assert first["receipt"] > sqlite.GAP
 
 
 class Restored(RuleBasedStateMachine):

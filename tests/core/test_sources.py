@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 HOUSE = Path(horae.__file__).parent
 SOURCES = (
-    "files/cache.py",
+    "files/watch.py",
     "sources/plans/source.py",
     "sources/crew/source.py",
     "sources/board/source.py",

@@ -22,10 +22,10 @@ import one_run
 from calling import Ending
 from commands import is_healthy, run_command
 from horae.cli.run import run
+from horae.core.agent import read_order
 from horae.core.clock import SystemClock
 from horae.core.decide import decide
 from horae.core.ports import EntryStep, Process
-from horae.core.prompt import read_order
 from horae.core.receipt import Status
 from horae.sources.triggers.agent_cli import agent
 from horae.sources.triggers.service import Triggers

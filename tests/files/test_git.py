@@ -24,17 +24,17 @@ from horae.files.git.calls import (
     GitError,
     GitRefusedError,
     GitTimeoutError,
+    ImportLimits,
     call,
     masked,
+    repository_of,
 )
-from horae.files.git.layout import repository_of
 from horae.files.git.repository import (
     FileState,
     Git,
     UpdateRefusal,
     is_repository,
 )
-from horae.files.git.trust import ImportLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

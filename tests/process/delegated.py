@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from horae.process.cgroup import own_cgroup, standing
-from horae.process.run_cgroup import kill, remove
+from horae.process.tree import kill, remove
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

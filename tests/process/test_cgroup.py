@@ -25,7 +25,7 @@ from horae.process.cgroup import (
     standing,
 )
 from horae.process.processes import Processes, parse_end
-from horae.process.run_cgroup import kill_each
+from horae.process.tree import kill_each
 from horae.web import SOCKET
 from process.delegated import HORAE, Delegated, ask, base
 from process.stage import (

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from horae.process.disk import Place, fullest, held_in, room_at
+from horae.process.logs import Place, fullest, held_in, room_at
 
 MIB = 1 << 20
 

@@ -7,7 +7,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 from hypothesis import example, given, strategies as st
 
-from horae.process.masking import MASK, Masker, spellings_of
+from horae.process.output import MASK, Masker, spellings_of
 
 SECRET = b"hunter2/+=& \xc3\xa9"
 

@@ -30,7 +30,7 @@ from horae.process.processes import (
     parse_end,
     read_end,
 )
-from horae.process.ready import allowed_environment
+from horae.process.run_settings import allowed_environment
 from horae.process.supervisor import now as boot_seconds
 from process.stage import (
     HOSTILE,

@@ -18,7 +18,7 @@ from horae.core.gate import Gate
 from horae.core.ports import Ended, LedgerBusyError, LedgerWriteError, Unreleased
 from horae.core.project import Moment
 from horae.core.receipt import Status
-from horae.store import arming, ledger as store, numbers
+from horae.store import arming, ledger as store, sqlite
 from horae.store.sql import named
 from horae.store.sqlite import SqliteLedger
 from horae.timing.zone import is_fold, local, zone
@@ -49,7 +49,7 @@ class Memory:
 
     async def close(self, ledger: Ledger) -> None:
         assert isinstance(ledger, SqliteLedger)
-        self._given = numbers.highest([self._given, numbers._read(ledger._writer)])
+        self._given = sqlite.highest([self._given, sqlite._read(ledger._writer)])
         await ledger.close()
 
     async def copy(self, ledger: Ledger) -> object:
@@ -71,7 +71,7 @@ class Memory:
         copy.close()
 
         def closed(pages: store.Transaction) -> None:
-            numbers.go_on(ledger._writer, self._given)
+            sqlite.go_on(ledger._writer, self._given)
             arming.close_the_past(pages, now=now, reason=because("a backup was restored"))
             pages.tell("restored", now=now)
 

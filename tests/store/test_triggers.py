@@ -14,11 +14,11 @@ from msgspec import to_builtins
 
 import one_run
 from horae.core.actor import acting
+from horae.core.agent import AgentUnavailableError
 from horae.core.command import Unready
 from horae.core.decide import decide
 from horae.core.entry import CatchUp, Entry, OnceRule, Unarmed, Work
 from horae.core.ports import PATIENCE, EntryStep, LedgerBusyError, Process
-from horae.core.prompt import AgentUnavailableError
 from horae.core.receipt import Status
 from horae.core.source import Scan
 from horae.errors import HoraeError

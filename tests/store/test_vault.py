@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from horae.core.ports import LedgerWriteError
-from horae.store import vault
+from horae.store import database
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,13 +29,13 @@ def test_a_link_in_place_of_the_folder_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "secrets").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(LedgerWriteError):
-        vault.keep(tmp_path, "KEY", FIRST)
+        database.keep(tmp_path, "KEY", FIRST)
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_any_name_makes_a_file_of_ours(tmp_path: Path) -> None:
     for name in ("../../x", "", "a/b", "naïve", "x" * 300):
-        kept = vault.keep(tmp_path, name, FIRST)
+        kept = database.keep(tmp_path, name, FIRST)
         assert files_with(tmp_path, FIRST) == [kept.removeprefix("${").removesuffix("}")]
-        vault.forget(tmp_path, [kept, "${OTHER}", "../ledger.db"])
+        database.forget(tmp_path, [kept, "${OTHER}", "../ledger.db"])
         assert files_with(tmp_path, FIRST) == []

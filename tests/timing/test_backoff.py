@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from horae.timing.backoff import delay_after, delay_after_failures, first_delay
+from horae.timing.duration import delay_after, delay_after_failures, first_delay
 from scale import scaled
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)

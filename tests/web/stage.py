@@ -32,7 +32,7 @@ from horae.sources.agents.runner import Registry
 from horae.sources.agents.source import AgentRequests
 from horae.sources.board.routes import BoardRequests
 from horae.sources.board.tasks import Board
-from horae.sources.crew.tick import agent_state
+from horae.sources.crew.rules import agent_state
 from horae.sources.plans.runner import CommandRunner
 from horae.sources.plans.source import OrgSource
 from horae.sources.triggers.runner import PromptRunner

@@ -39,7 +39,7 @@ from horae.core.views import EngineFacts
 from horae.sources.board.recycle import trigger_of
 from horae.sources.board.source import BoardSource
 from horae.sources.board.tasks import Board
-from horae.sources.crew.tick import agent_state
+from horae.sources.crew.rules import agent_state
 from horae.sources.plans.source import OrgSource
 from horae.sources.triggers.service import Triggers
 from horae.sources.triggers.source import TriggerSource, sync

@@ -18,14 +18,14 @@ from horae.cli.sources import Sources, plan_root
 from horae.config import Config, known_names, load, secrets_of
 from horae.core import command, decide, secret
 from horae.core.agent import agent_sections, check_agent
-from horae.core.headline import agent_blocks, is_entry
+from horae.core.source import agent_blocks, is_entry
 from horae.errors import Exit, HoraeError
 from horae.extras.drift.check import check_drift
 from horae.files.read import PlanFileError
 from horae.org.check import SectionFinding, place_of
 from horae.org.plan import Diagnostic, Plan, Severity
 from horae.org.world import every, worlds
-from horae.process.ready import unread, why_unready
+from horae.process.run_settings import unread, why_unready
 from horae.sources.plans.check import CheckClock, check_plans, phrase_notes
 from horae.sources.workflows.languages import language_of
 

@@ -31,7 +31,7 @@ from horae.core.text import is_number
 from horae.core.views import EngineFacts
 from horae.errors import Exit, HoraeError, ScheduleError
 from horae.files.read import StrPath
-from horae.sources.crew.tick import agent_state
+from horae.sources.crew.rules import agent_state
 from horae.store import database, sql
 from horae.store.ledger import SqlLedger
 from horae.store.lock import (

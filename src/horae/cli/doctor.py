@@ -36,7 +36,7 @@ from horae.files.git.repository import is_repository
 from horae.files.read import PlanFileError, find_plans, read_plan
 from horae.org.document import read as read_text
 from horae.org.world import every, misread, worlds
-from horae.process import cgroup, disk, processes
+from horae.process import cgroup, logs, processes
 from horae.sources.plans.source import OrgSource
 from horae.sources.workflows.languages import AGENT, LANGUAGES, language_of
 from horae.store import database, lock, sql
@@ -450,7 +450,7 @@ def _check_permissions(place: Place) -> Check:
 
 
 def _check_disk(place: Place) -> Check:
-    free, held = disk.room_at(place.directory).free, disk.held_in(place.directory)
+    free, held = logs.room_at(place.directory).free, logs.held_in(place.directory)
     return check_disk(views.DiskLine(at=SystemClock().now(), free=free, held=held))
 
 

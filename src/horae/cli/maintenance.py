@@ -25,7 +25,7 @@ from horae.core.clock import SystemClock
 from horae.core.ports import LedgerDamagedError, LedgerWriteError
 from horae.core.text import moment_text, size_text
 from horae.errors import Exit, HoraeError
-from horae.store import database, vault
+from horae.store import database
 from horae.store.sqlite import restore as restore_ledger
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def missing_secrets(place: Place) -> list[str]:
         database.sqlite_errors(str(place.path)),
         closing(database.open_reader(place.path, patience=database.PATIENCE)) as connection,
     ):
-        named = list(vault.named_in(connection))
+        named = list(database.named_in(connection))
     found = ((whose, secrets.why_not([text])) for whose, text in named)
     return [f"{whose}: {error}" for whose, error in found if error is not None]
 

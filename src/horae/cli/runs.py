@@ -24,7 +24,7 @@ from horae.cli.connection import Place, read
 from horae.cli.moments import moment_or_length
 from horae.cli.output import Form, Output, clean, echo, form_options, print_answer
 from horae.client import AsyncClient, Client, EngineUnreachableError
-from horae.core import actor, clock, prompt, views
+from horae.core import actor, agent, clock, views
 from horae.core.entry import PlanTask
 from horae.core.ports import RunPlace
 from horae.core.receipt import FINAL, HELD_BACK, OPEN, Filed, ReasonCode, Status, is_planned
@@ -212,7 +212,7 @@ def _retry_planned(place: Place, filed: Filed, screen: RunScreen) -> int:
 def _retry_trigger(place: Place, filed: Filed, text: str, output: Output) -> int:
     from horae.cli.trigger_access import TriggerAccess
 
-    order = prompt.read_order(text)
+    order = agent.read_order(text)
     entry = read(place, lambda service: service.entry(str(filed.entry)))
     word = entry.address.removeprefix("trigger:")
     said: dict[str, Any] = {name: order.values.get(name, "") for name in ("title", "body")}

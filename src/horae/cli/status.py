@@ -25,8 +25,8 @@ from horae.config import untrusted
 from horae.core import clock, decide, explain, ports, views
 from horae.core.budget import cost_text
 from horae.core.entry import Entry, PlanTask, Unarmed
-from horae.core.entry_list import EntryFilter, EntrySort, EntryState, EntrySummary, filtered
 from horae.core.explain import length_text
+from horae.core.inbox import EntryFilter, EntrySort, EntryState, EntrySummary, filtered
 from horae.core.receipt import GOING, RECEIPT_STATUSES, Status
 from horae.core.service import Service
 from horae.core.text import (

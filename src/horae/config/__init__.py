@@ -789,7 +789,7 @@ def secrets_of(
     config: Config, *, may_call: bool = True, environ: Mapping[str, str] | None = None
 ) -> NamedSecrets:
     from horae.process.secrets import NamedSecrets
-    from horae.store import vault
+    from horae.store import database
 
     data = Path(os.path.abspath(config.data))
     is_shared = config.store is not None
@@ -800,8 +800,8 @@ def secrets_of(
         data=data,
         store=config.store,
         may_call=may_call,
-        keeps=None if is_shared else partial(vault.keep, data),
-        forgets=None if is_shared else partial(vault.forget, data),
+        keeps=None if is_shared else partial(database.keep, data),
+        forgets=None if is_shared else partial(database.forget, data),
     )
 
 

@@ -31,8 +31,7 @@ from horae.core.views import (
     zoned,
 )
 from horae.errors import Exit, HoraeError
-from horae.timing.backoff import delay_after
-from horae.timing.duration import format_duration
+from horae.timing.duration import delay_after, format_duration
 from horae.timing.rfc3339 import Rfc3339Error, format_with_offset, parse_rfc3339
 from horae.timing.zone import instant, zone
 

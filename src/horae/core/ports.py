@@ -34,11 +34,10 @@ from horae.org.plan import Plan
 if TYPE_CHECKING:
     import asyncio
 
-    from horae.core.account import AccountLimit
     from horae.core.agent import Agent
-    from horae.core.entry_list import EntrySummary
-    from horae.core.inbox import Acknowledged, BadResult, InboxState
+    from horae.core.inbox import Acknowledged, BadResult, EntrySummary, InboxState
     from horae.core.source import Revision, Scan
+    from horae.core.spending import AccountLimit
     from horae.core.tool_policy import ToolPolicy
 
 T = TypeVar("T")

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from horae.core import entry as rules
 from horae.core.entry import DEFAULT, Entry, Rule, key_time
-from horae.timing.backoff import delay_after, delay_after_failures
 from horae.timing.cron import Cron, count_any
+from horae.timing.duration import delay_after, delay_after_failures
 from horae.timing.repeater import RepeaterKind, Unit
 from horae.timing.zone import ClockChange, changes, instant, zone
 

@@ -23,17 +23,19 @@ from horae.core.budget import DOLLAR, Purse, Unit, Usage, expected
 from horae.core.command import Unready
 from horae.core.decide import GRACE, Decision
 from horae.core.entry import Entry, key_time
-from horae.core.entry_list import (
+from horae.core.gate import Machine, no_machine
+from horae.core.inbox import (
     ALL,
     ENDS,
+    Attention,
     EntryFilter,
     EntrySort,
     EntryState,
     EntrySummary,
+    InboxState,
+    attention,
     filtered,
 )
-from horae.core.gate import Machine, no_machine
-from horae.core.inbox import Attention, InboxState, attention
 from horae.core.ports import (
     PATIENCE,
     Clock,
@@ -60,7 +62,7 @@ from horae.core.receipt import GOING, WAITS, Filed, Reason, ReasonCode, Receipt,
 from horae.core.spending import Spending
 from horae.core.text import is_number, moment_text
 from horae.errors import Exit, HoraeError
-from horae.timing import backoff
+from horae.timing import duration
 from horae.timing.zone import instant, local, zone
 
 _Entry = TypeVar("_Entry", bound=views.EntryLine)
@@ -742,7 +744,7 @@ class Service:
             next_run=entry.next_at,
             lifecycle=state.position,
             streak=found.streak,
-            stuck=found.failures > backoff.PATIENCE,
+            stuck=found.failures > duration.PATIENCE,
             last_outcome=None if last is None else last.status,
             last_reason=reason or None,
             last_reason_code=reason.code or None,

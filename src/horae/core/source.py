@@ -1,17 +1,25 @@
-"""Sources of entries. A source never sleeps, sets no timer, starts no process and holds no slot."""
+"""Sources of entries, and what a headline is to them.
+
+A source never sleeps, sets no timer, starts no process and holds no slot.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from horae.core.entry import ARCHIVED, COMMENTED
 from horae.errors import HoraeError
+from horae.org.plan import Headline, Plan
+from horae.org.world import every, worlds
 
 if TYPE_CHECKING:
     from horae.core.entry import Entry, Unarmed
     from horae.core.identity import Mark
     from horae.core.receipt import Filed
+    from horae.org.page import Heading
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +101,47 @@ class Source(Protocol):
     @property
     def settle(self) -> Callable[[Filed], Awaitable[None]] | None:
         """Do what follows from a final receipt, if anything does; twice is as good as once."""
+
+
+AGENT: Final = "agent"  # the language of a block that an agent answers to
+_SHOWN: Final = 60
+
+
+def is_entry(headline: Headline | Heading) -> bool:
+    if "workflow" in headline.tags:
+        return True
+    calls = "COMMAND" in headline.props or "POST" in headline.props
+    return calls and "agent" not in headline.tags
+
+
+def hidden_by(path: Iterable[Headline]) -> str | None:
+    for headline in path:
+        title = headline.title
+        if title.startswith("COMMENT") and title.split(None, 1)[0] == "COMMENT":
+            return f"{headline.title[:_SHOWN]!r}{COMMENTED}"
+        if "ARCHIVE" in headline.tags:
+            return f"{headline.title[:_SHOWN]!r}{ARCHIVED}"
+    return None
+
+
+def agent_blocks(plan: Plan) -> Iterator[tuple[int, str | None]]:
+    r"""Yield which headlines hold a block for an agent, and the name of each agent, if it has one.
+
+    The block names it behind `:agent`, else the workflow that it belongs to, by `:AGENT:`.
+
+    >>> from horae.org.document import read
+    >>> block = "#+begin_src agent :agent wren\nBe brief.\n#+end_src\n"
+    >>> list(agent_blocks(read(f"* Digest :workflow:\n** Sum up :component:\n{block}")))
+    [(1, 'wren')]
+    """
+    components = (each for each in plan.headlines if "component" in each.tags)
+    if not any(AGENT in each.text.lower() for each in components):
+        return  # so that nearly all plans need not be looked at block by block
+    for world in every(worlds(plan)):
+        usual = plan.headlines[world.at].props.get("AGENT", "").strip()
+        for component in world.components:
+            block = component.block
+            if block is not None and block.lang.lower() == AGENT:
+                pairs = pairwise(block.args.split())
+                named = (word for key, word in pairs if key == ":agent" and word[0] != ":")
+                yield component.at, next(named, "") or usual or None

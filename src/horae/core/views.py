@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar, ove
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from horae.core.entry import Entry, Origin
-from horae.core.entry_list import EntryState
-from horae.core.inbox import InboxState
+from horae.core.inbox import EntryState, InboxState
 from horae.core.receipt import Filed, Reason, Status
 from horae.core.text import entry_words, size_text
 from horae.errors import Exit, HoraeError

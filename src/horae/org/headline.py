@@ -1,4 +1,4 @@
-"""The headline and what stands right under it."""
+"""The headline, its planning line, and its property drawer."""
 
 from __future__ import annotations
 

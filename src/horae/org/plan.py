@@ -1,4 +1,4 @@
-"""What a plan is made of.
+"""What a plan is made of, and its timestamps: their shape alone is read.
 
 Named tuples, since they are made in a third of the time of a frozen dataclass. Offsets count
 characters from the start of the section, wherever it stands in a file.

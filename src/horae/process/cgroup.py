@@ -14,13 +14,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from horae.process.run_cgroup import kill, overwrite, remove
-from horae.process.tree import read
+from horae.process.tree import kill, overwrite, read, remove
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from horae.process.run_cgroup import CgroupOrder
+    from horae.process.tree import CgroupOrder
 
 HOME: Final = "engine"  # the one below the delegated in which the engine itself lives
 CONTROLLERS: Final = ("memory", "pids", "cpu")

@@ -35,8 +35,7 @@ from horae.errors import Exit, HoraeError
 from horae.process import launcher
 from horae.process.cgroup import CgroupLimits, ParentCgroup, is_cleared, own_cgroup, standing
 from horae.process.handover import HandedProcesses, HandedRun
-from horae.process.masking import spellings_of
-from horae.process.output import HEAD, LOG, TAIL, quietly
+from horae.process.output import HEAD, LOG, TAIL, quietly, spellings_of
 from horae.process.supervisor import PROTOCOL, REPORT, frame, now, take_frame
 from horae.process.tree import kill_marked, started
 
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from horae.core.ports import Held
-    from horae.process.run_cgroup import CgroupOrder
+    from horae.process.tree import CgroupOrder
 
 log = logging.getLogger(__name__)
 

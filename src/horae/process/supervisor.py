@@ -30,8 +30,7 @@ import time
 from _json import encode_basestring_ascii as quoted
 
 from horae.process.output import CHUNK, INDEX, LOG, Log, Stream, Target, quietly, write_all
-from horae.process.run_cgroup import RunCgroup
-from horae.process.tree import give_up_privileges, has_reaped_all, signal_below, started
+from horae.process.tree import RunCgroup, give_up_privileges, has_reaped_all, signal_below, started
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypedDict
 
-    from horae.process.run_cgroup import CgroupOrder
+    from horae.process.tree import CgroupOrder
 
     class RunFacts(TypedDict):
         run: int

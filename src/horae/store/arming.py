@@ -1,30 +1,46 @@
-"""How an entry begins, pauses, resumes and ends; in none of these cases does anything past fire.
+"""How a scan is taken over, and an entry begins, pauses, resumes and ends; nothing past fires.
 
 What came meanwhile is one receipt that says why, and the watermark is now. A delay alone stays
-due until its key has a receipt.
+due until its key has a receipt. A scan costs what has changed: what is read is what is known of the
+files that were read, what is missing, and what stands at the addresses that were found.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from horae.core import account
 from horae.core.actor import ENGINE, by_words
 from horae.core.budget import LONGEST
 from horae.core.decide import Decision, begin, close
-from horae.core.entry import CadenceRule, Entry, OnceRule, key_time
-from horae.core.ports import micros, plain
-from horae.core.receipt import Reason, ReasonCode, Status
-from horae.store import spending
-from horae.store.codec import filed_of, item_of, next_at, run_of
+from horae.core.entry import (
+    CadenceRule,
+    CronRule,
+    Entry,
+    OnceRule,
+    Origin,
+    RepeaterRule,
+    anchored_item,
+    floating,
+    key_time,
+)
+from horae.core.identity import Mark, match
+from horae.core.ports import micros, moment, plain
+from horae.core.receipt import GONE, Reason, ReasonCode, Status, broken_receipt
+from horae.core.spending import LONGEST as LONGEST_LIMIT
+from horae.store import codec, spending
+from horae.store.codec import entry_of, filed_of, item_of, listed, mark_of, next_at, run_of
 
 if TYPE_CHECKING:
     import sqlite3
-    from datetime import datetime
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime, timedelta
 
+    from horae.core.entry import Unarmed
     from horae.core.ports import Listed
+    from horae.core.source import Revision, Scan, Scanned
     from horae.store.ledger import Transaction
 
 
@@ -71,7 +87,7 @@ def wake(tx: Transaction, *, now: datetime) -> list[int]:
 def set_back(tx: Transaction, *, now: datetime) -> int:
     """Let the entries go on from now that go by a clock which ran ahead; return how many."""
     tx.change("purse.set_back", now=now, most=now + LONGEST)
-    tx.change("account.set_back", now=now, most=now + account.LONGEST)
+    tx.change("account.set_back", now=now, most=now + LONGEST_LIMIT)
     rows = tx.rows("entry.ahead", now=now)
     if not rows:
         return 0
@@ -216,3 +232,343 @@ def _is_still_due(tx: Transaction, entry: Entry) -> bool:
     """Tell whether an entry is a delay whose key has no receipt."""
     delay = _delay_of(entry)
     return delay is not None and tx.receipt_of(entry.number, f"delay:{delay}") is None
+
+
+_AT_ONCE: Final = 1000  # new entries in one statement
+_GOOD: Final = ("digest", "spec", "unarmed", "commit_id")  # what stays as it was while broken
+
+
+def scan(
+    tx: Transaction,
+    source: str,
+    scan: Scan,
+    *,
+    now: datetime,
+    revision: Revision | None,
+    patience: timedelta,
+) -> datetime | None:
+    ground = _ScanScope(scan, tx.index(source))
+    found = [_read(each) for each in scan.entries]
+    chosen, rows, unsure = _choose(tx, source, found, ground)
+    known = {number: mark_of(row) for number, row in rows.items()}
+    matched = match(known, [each.mark for each in chosen])
+    doubles = frozenset(matched.doubles)
+    winners: dict[str, str] = {}
+    taking = _Taking(tx, source, now)
+    for place, (each, number) in enumerate(zip(chosen, matched.numbers, strict=True)):
+        if place in doubles:
+            continue
+        winners[each.mark.address] = each.file
+        commit = None if revision is None else revision.of(each.item.origin.file)
+        if number is None:
+            taking.add(each, commit)
+        else:
+            taking.stay(rows[number], each, commit)
+    taking.write()
+    taking.write_texts()
+    for row in tx.rows_in(source, [plain(file) for file in scan.broken]):
+        taking.break_with_file(row, plain(scan.broken[row["file"]]))
+    if revision is not None and revision.files is not None:
+        commits = [
+            {"source": source, "file": file, "commit_id": revision.commit}
+            for file in tx.loose(source)
+            if ground.is_as_it_was(file) and file in revision.files
+        ]
+        tx.change_all("entry.commit_file", commits)
+    behind = [chosen[place] for place in doubles]
+    unsure |= {each.file for each in behind if each.file != winners[each.mark.address]}
+    gone = [rows[number] for number in matched.gone]
+    looks = [taking.miss(row, patience) for row in gone if ground.misses(row)]
+    if scan.problems:
+        # A file that is there and cannot be read hides its own.
+        hidden = [row for row in gone if row["missing_at"] is not None and not ground.misses(row)]
+        tx.change_all("entry.unmiss", [{"number": row["number"]} for row in hidden])
+    index = {file: name for file, name in ground.index.items() if file not in unsure}
+    changed = [
+        {"source": source, "file": file, "known_as": known_as}
+        for file, known_as in index.items()
+        if ground.was.get(file) != known_as
+    ]
+    lost = [{"source": source, "file": file} for file in ground.was.keys() - index.keys()]
+    tx.change_all("entry.know_file", changed)
+    tx.change_all("entry.forget_file", lost)
+    return min((look for look in looks if look is not None), default=None)
+
+
+class _ScannedEntry(NamedTuple):
+    """Something that was scanned, with its mark and its file as the ledger writes them."""
+
+    mark: Mark
+    file: str
+    item: Entry | Unarmed
+    text: str
+    broken: str
+    titles: tuple[str, ...]
+
+
+class _ScanScope:
+    """Which files of a scan stand, and which of them are surely as they were."""
+
+    def __init__(self, scan: Scan, was: Mapping[str, str]) -> None:
+        names = [plain(name) for name in scan.standing]
+        self._files = frozenset(names)
+        self._folders = tuple(name for name in names if not name or name.endswith("/"))
+        self.was = was
+        index = ((plain(file), plain(known_as)) for file, known_as in scan.index.items())
+        self.index = {file: known_as for file, known_as in index if known_as}
+
+    def stands(self, file: str) -> bool:
+        return file in self._files or file.startswith(self._folders)
+
+    def is_as_it_was(self, file: str) -> bool:
+        """Tell whether a file stands as it is known; of one that cannot be read nothing is."""
+        return file in self.was and file in self.index and self.stands(file)
+
+    def misses(self, row: sqlite3.Row) -> bool:
+        """Tell whether an entry should have been seen: a file that cannot be read hides its own."""
+        file = row["file"]
+        return row["gone_at"] is None and (not self.stands(file) or self.is_as_it_was(file))
+
+    def read_files(self, tx: Transaction, source: str) -> list[str] | None:
+        """Return the files with entries that were read, or are gone; None is all of them."""
+        if not self._files:
+            return None
+        if "" in self._folders:
+            return []
+        return [file for file in tx.files(source) if not self.stands(file)]
+
+
+def _choose(
+    tx: Transaction, source: str, found: Sequence[_ScannedEntry], ground: _ScanScope
+) -> tuple[list[_ScannedEntry], dict[int, sqlite3.Row], set[str]]:
+    """Return what was found that may be armed, the rows it may be, and files to read again.
+
+    Of several with one address those that are armed come before those that are not, and one
+    in a file that has not changed comes before all. The file of one that has to stand back is
+    read again by the next scan, as it is what is left if the other goes.
+    """
+    read = tx.rows_in(source, ground.read_files(tx, source))
+    rows = {row["number"]: row for row in (*read, *tx.rows("entry.missing", source=source))}
+    addresses = {each.mark.address for each in found}
+    others = tx.rows_at(source, addresses - {row["address"] for row in rows.values()})
+    sure = {
+        row["address"]: row
+        for row in others
+        if row["gone_at"] is None and ground.is_as_it_was(row["file"])
+    }
+    armed = {each.mark.address: each.file for each in found if isinstance(each.item, Entry)}
+    chosen, unsure = [], set()
+    for each in found:
+        address = each.mark.address
+        is_armed = isinstance(each.item, Entry)
+        row = sure.get(address)
+        if row is not None and (row["spec"] is not None or not is_armed):
+            unsure.add(each.file)
+        elif not is_armed and address in armed:
+            unsure |= {each.file} - {armed[address]}
+        else:
+            chosen.append(each)
+            unsure |= set() if row is None else {row["file"]}
+    taken = {each.mark.address for each in chosen}
+    rows |= {row["number"]: row for row in others if row["address"] in taken}
+    return chosen, rows, unsure
+
+
+@dataclass(slots=True)
+class _Taking:
+    """Takes entries over; those that are new are written together, before whatever else is."""
+
+    tx: Transaction
+    source: str
+    now: datetime
+    new: list[dict[str, Any]] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)  # of what is new or changed, by digest
+
+    def add(self, found: _ScannedEntry, commit: str | None) -> None:
+        now, item = self.now, anchored_item(found.item, now=self.now)
+        row = _facts(found._replace(item=item), commit)
+        row["source"] = self.source
+        row["ticks"] = row["streak"] = row["failures"] = 0
+        self.new.append(row)
+        if not isinstance(item, Entry):
+            row["accounted_to"], row["ended_at"], row["next_at"] = micros(now), None, None
+        else:
+            entry, rule = item, item.rule
+            if item.accounted_to is not None or item.ended_at is not None:
+                entry = replace(item, accounted_to=None, ended_at=None)
+            begun = beginning(entry, now=now)
+            row["accounted_to"] = micros(begun.accounted_to)
+            row["ended_at"] = micros(begun.ended_at)
+            row["next_at"] = codec.next_after(entry, begun.accounted_to, begun.ended_at)
+            if isinstance(rule, CadenceRule):
+                row |= {"ticks": rule.ticks, "streak": rule.streak, "failures": rule.failures}
+            if item.digest:
+                self.texts[item.digest] = found.text
+            if begun.receipts:
+                self.write()
+                entry = replace(entry, number=row["number"])
+                self.tx.account(entry, first_seen(self.tx, entry, now=now), now=now)
+        if len(self.new) >= _AT_ONCE:  # or a server would take us for frozen
+            self.write()
+
+    def write(self) -> None:
+        if self.new:
+            self.tx.insert_entries(self.new, now=self.now)
+            self.new = []
+
+    def write_texts(self) -> None:
+        # In the order of their digests: each page of their index is written once, however large.
+        texts = sorted(self.texts.items())
+        for first in range(0, len(texts), _AT_ONCE):
+            self.tx.keep_texts(texts[first : first + _AT_ONCE], now=self.now)
+
+    def stay(self, row: sqlite3.Row, found: _ScannedEntry, commit: str | None) -> None:
+        if floating(found.item):
+            item = anchored_item(found.item, now=self.now, was=codec.item_of(row))
+            found = found._replace(item=item)
+        tx, now, mark, item = self.tx, self.now, found.mark, found.item
+        facts = _facts(found, commit)
+        if row["digest"] == facts["digest"]:
+            facts["commit_id"] = row["commit_id"] or commit  # the first in which it stands
+        if facts["broken"] and _was_good(row):
+            self._keep_good(row, facts)
+            return
+        is_seen = row["gone_at"] is None and row["missing_at"] is None
+        if is_seen and _stands(row, facts):
+            return
+        self.write()  # events are told in the order in which things were found
+        entry = codec.numbered(item, row) if isinstance(item, Entry) else None
+        # One that is back may have outlived its text.
+        is_other = row["digest"] != facts["digest"] or row["gone_at"] is not None
+        if entry is not None and entry.digest and is_other:
+            self.texts[entry.digest] = found.text
+        tx.update_entry(row["number"], facts, entry)
+        was = listed(row)
+        names = ("address", "title", "rule")
+        changes = {name: [row[name], getattr(mark, name)] for name in names}
+        told = {name: pair for name, pair in changes.items() if pair[0] != pair[1]}
+        if row["title"] in found.titles:
+            told.pop("title", None)
+        if was.gone_at is not None or told:  # what a person would call a change
+            kind = "entry_changed" if was.gone_at is None else "entry_back"
+            tx.tell(kind, now=now, entry=was.number, facts=told)
+        if was.broken_at is not None:
+            tx.tell("entry_mended", now=now, entry=was.number, facts={"title": mark.title})
+        if entry is not None:
+            self._change(was, mark, entry)
+        elif isinstance(was.item, Entry):
+            end_rule(tx, was, now=now, reason=_unarmed(str(facts["unarmed"])))
+
+    def miss(self, row: sqlite3.Row, patience: timedelta) -> datetime | None:
+        """Note that a scan misses an entry; return when it would be gone, or None if it now is."""
+        seen: int | None = row["missing_at"]
+        # One that is missing since a moment to come is missing since a clock ran ahead.
+        since = self.now if seen is None else min(self.now, moment(seen))
+        if self.now - since < patience:
+            if seen != micros(since):
+                self.tx.change("entry.miss", number=row["number"], now=since)
+            return since + patience
+        was = listed(row)
+        self.tx.remove_entry(was, reason=_unarmed(GONE), now=self.now)
+        return None
+
+    def break_with_file(self, row: sqlite3.Row, why: str) -> None:
+        if not _was_good(row):
+            return
+        # A task has several entries, and is said to be broken once: by the one that a clock drives.
+        is_clock = isinstance(entry_of(row).rule, CronRule | RepeaterRule | CadenceRule)
+        if is_clock or row["source"] == "trigger":
+            names = ("address", "title", "file", "line", "rule", "body")
+            self._keep_good(row, {**{name: row[name] for name in names}, "broken": why})
+
+    def _keep_good(self, row: sqlite3.Row, facts: dict[str, object]) -> None:
+        """Let an entry whose text can no longer be read go on as it was; the first time, say so."""
+        since = row["broken_at"]
+        facts |= {name: row[name] for name in _GOOD}
+        facts["broken_at"] = micros(self.now) if since is None else since
+        if row["missing_at"] is None and _stands(row, facts):
+            return
+        entry = entry_of(row)
+        self.tx.update_entry(row["number"], facts, entry)
+        if since is None:
+            why = str(facts["broken"])
+            told = {"title": facts["title"], "reason": why}
+            self.tx.tell("entry_broken", now=self.now, entry=entry.number, facts=told)
+            receipts = (broken_receipt(why, now=self.now),)
+            origin = Origin(str(facts["file"]), int(str(facts["line"])))
+            decision = Decision(receipts, entry.accounted_to, entry.ended_at)
+            self.tx.account(replace(entry, origin=origin), decision, now=self.now)
+
+    def _change(self, was: Listed, mark: Mark, entry: Entry) -> None:
+        """Close what an entry was and begin what it is, as far as that is another thing."""
+        tx, now = self.tx, self.now
+        old = was.item if isinstance(was.item, Entry) else None
+        if was.gone_at is not None:
+            words = f"the entry was not in the plan from {key_time(was.gone_at)} to {key_time(now)}"
+            reason = Reason(ReasonCode.ENTRY_REMOVED, words)
+            begin_afresh(tx, old, entry, now=now, reason=reason)
+        elif old is None:
+            begin_rule(tx, entry, now=now)
+        elif _is_other_rule(was, mark, old, entry):
+            reason = Reason(ReasonCode.RULE_CHANGED, "the rule was changed")
+            begin_afresh(tx, old, entry, now=now, reason=reason)
+        elif (
+            # A cadence that has neither a next tick nor a run whose end would give it one.
+            isinstance(entry.rule, CadenceRule)
+            and next_at(entry) is None
+            and tx.row("receipt.has_open", entry=entry.number) is None
+        ):
+            begin_rule(tx, entry, now=now)
+
+
+def _was_good(row: sqlite3.Row) -> bool:
+    """Tell whether there is a last good entry to keep: what was never good has none."""
+    is_armed = row["spec"] is not None and row["gone_at"] is None
+    return is_armed and (row["broken"] is None or row["broken_at"] is not None)
+
+
+def _stands(row: sqlite3.Row, facts: Mapping[str, object]) -> bool:
+    return all(row[name] == value for name, value in facts.items())
+
+
+def _is_other_rule(was: Listed, mark: Mark, old: Entry, new: Entry) -> bool:
+    """Tell whether an entry has other moments now; when a cadence begins is not one of them."""
+    if codec.clock_of(old) != codec.clock_of(new):
+        return True
+    if isinstance(old.rule, CadenceRule) and isinstance(new.rule, CadenceRule):
+        return old.rule.base != new.rule.base
+    if was.broken_at is not None:  # what was written is not what it went by
+        return old.rule != new.rule
+    return was.mark.rule != mark.rule
+
+
+def _unarmed(why: str) -> Reason:
+    """Return why what waits of an entry is skipped that can no longer run."""
+    if why == GONE:
+        return Reason(ReasonCode.ENTRY_REMOVED, GONE)
+    return Reason(ReasonCode.NOT_ARMED, f"not armed: {why}")
+
+
+def _facts(found: _ScannedEntry, commit: str | None) -> dict[str, Any]:
+    mark, item = found.mark, found.item
+    return {
+        "address": mark.address,
+        "title": mark.title,
+        "file": found.file,
+        "line": item.origin.line,
+        "rule": mark.rule,
+        "body": mark.body,
+        "commit_id": commit,
+        "broken": plain(found.broken) or None,
+        "broken_at": None,
+        "digest": item.digest if isinstance(item, Entry) else "",
+        "spec": codec.write_entry(item) if isinstance(item, Entry) else None,
+        "unarmed": None if isinstance(item, Entry) else plain(item.reason),
+    }
+
+
+def _read(scanned: Scanned) -> _ScannedEntry:
+    mark, item, text, broken, titles = scanned
+    mark = Mark(plain(mark.address), plain(mark.title), plain(mark.rule), mark.body)
+    titles = tuple(map(plain, titles))
+    return _ScannedEntry(mark, plain(item.origin.file), item, text, broken, titles)

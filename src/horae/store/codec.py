@@ -16,7 +16,6 @@ from msgspec import MsgspecError, Struct, to_builtins
 from msgspec.json import Decoder, Encoder
 from msgspec.structs import replace
 
-from horae.core.account import AccountLimit
 from horae.core.entry import (
     DEFAULT,
     PROPERTIES,
@@ -29,9 +28,8 @@ from horae.core.entry import (
     Unarmed,
     Work,
 )
-from horae.core.entry_list import EntrySummary
 from horae.core.identity import Mark
-from horae.core.inbox import Acknowledged, BadResult, InboxState
+from horae.core.inbox import Acknowledged, BadResult, EntrySummary, InboxState
 from horae.core.ports import (
     DueEntry,
     Event,
@@ -45,6 +43,7 @@ from horae.core.ports import (
 )
 from horae.core.project import counts_from_end, next_time, unpaused
 from horae.core.receipt import LIMITS, Filed, Reason, Receipt, Status
+from horae.core.spending import AccountLimit
 from horae.timing.cron import Cron
 
 if TYPE_CHECKING:

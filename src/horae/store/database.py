@@ -2,16 +2,21 @@
 
 One connection writes to a data directory, and it alone moves the write-ahead log into
 the database; the lock on the directory keeps every other away. Readers cannot write.
+
+Values of secrets that came with a request are files beside it, so that no backup has them. Each has
+a name that is never used again: what an older ledger refers to is there as it was, or is not there.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import sqlite3
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
+from secrets import token_hex
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Final
@@ -23,12 +28,14 @@ from horae.core.ports import (
     LedgerNewerError,
     LedgerUnavailableError,
     LedgerWriteError,
+    read_json,
 )
 from horae.core.private import sync, write_durably
+from horae.core.secret import FOLDER, WEBHOOK_SECRETS, kept_in
 from horae.store.sql import migrations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 log = logging.getLogger(__name__)
 
@@ -447,3 +454,47 @@ def _create(path: Path) -> None:
     with suppress(FileNotFoundError):  # there is nothing to remove
         os.remove(path)
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_RDWR, 0o600))
+
+
+_ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_AGENT: Final = "agent:"
+
+
+def keep(directory: Path, name: str, text: str) -> str:
+    """Write a value into a file that its owner alone can read; return what stands for it."""
+    folder = directory / FOLDER
+    file = f"{_ODD.sub('_', name)[:80]}-{token_hex(8)}"
+    prepare_folder(folder)
+    with sqlite_errors(str(folder)):
+        # Through the folder itself, so that no link leads elsewhere.
+        inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.fchmod(inside, 0o700)
+            write_durably(file, text.encode("utf-8", "surrogateescape"), folder=inside)
+            os.fsync(inside)
+        finally:
+            os.close(inside)
+    return f"${{{FOLDER}/{file}}}"
+
+
+def forget(directory: Path, texts: Iterable[str]) -> None:
+    for path in (path for text in texts for path in kept_in(text)):
+        try:
+            os.remove(directory / path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            log.warning("cannot remove the secret %s: %s", path, error.strerror)
+
+
+def named_in(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
+    """Yield what may name a secret in a ledger: whose it is, and the text."""
+    for name, text in connection.execute("SELECT name, spec FROM trigger").fetchall():
+        config = (read_json(text, dict) or {}).get("config")
+        if not isinstance(config, dict):
+            continue
+        env = config.get("env")
+        values = env.values() if isinstance(env, dict) else map(config.get, WEBHOOK_SECRETS)
+        is_agent = name.startswith(_AGENT)
+        whose = f"agent {name.removeprefix(_AGENT)}" if is_agent else f"webhook {name}"
+        yield from ((whose, value) for value in values if isinstance(value, str))

@@ -28,7 +28,6 @@ from typing import (
 
 from msgspec.structs import replace
 
-from horae.core.account import AccountLimit, met
 from horae.core.actor import ENGINE, current_actor
 from horae.core.budget import Usage, usage_of
 from horae.core.decide import looked_back, occasions_of
@@ -71,9 +70,10 @@ from horae.core.receipt import (
     is_planned,
     may_become,
 )
+from horae.core.spending import AccountLimit, met
 from horae.core.text import is_number
 from horae.org.document import collector_paused
-from horae.store import arming, codec, scanning, spending
+from horae.store import arming, codec, spending
 from horae.store.codec import filed_of, listed
 from horae.store.sql import by_place, named
 
@@ -82,8 +82,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.core.decide import Decision
-    from horae.core.entry_list import EntrySummary
-    from horae.core.inbox import Acknowledged, BadResult, InboxState
+    from horae.core.inbox import Acknowledged, BadResult, EntrySummary, InboxState
     from horae.core.ports import (
         DueEntry,
         Ended,
@@ -344,7 +343,7 @@ class Transaction:
         return filed
 
     def scan(self, source: str, scan: Scan, *, now: datetime) -> datetime | None:
-        return scanning.scan(self, source, scan, now=now, revision=None, patience=MISSING)
+        return arming.scan(self, source, scan, now=now, revision=None, patience=MISSING)
 
     def remove_entry(self, was: Listed, *, reason: Reason, now: datetime) -> None:
         arming.end_rule(self, was, now=now, reason=reason)
@@ -1450,9 +1449,7 @@ class SqlLedger(ABC):
 
         def work(tx: Transaction) -> datetime | None:
             with collector_paused(when=is_long):
-                return scanning.scan(
-                    tx, source, scan, now=now, revision=revision, patience=patience
-                )
+                return arming.scan(tx, source, scan, now=now, revision=revision, patience=patience)
 
         return await self.write(term, work, is_alone=is_long)
 

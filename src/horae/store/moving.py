@@ -18,9 +18,8 @@ from horae.core.ports import ANYBODY, LedgerError
 from horae.core.receipt import Reason, ReasonCode
 from horae.store import arming, database
 from horae.store.lock import LockUse
-from horae.store.numbers import GAP
 from horae.store.sql import theme
-from horae.store.sqlite import SqliteLedger, restore_access
+from horae.store.sqlite import GAP, SqliteLedger, restore_access
 
 if TYPE_CHECKING:
     import sqlite3

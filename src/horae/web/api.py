@@ -27,9 +27,8 @@ from horae.core import views
 from horae.core.budget import CostGroup
 from horae.core.engine import LONGEST_REST
 from horae.core.entry import CadenceRule, Entry
-from horae.core.entry_list import EntryFilter, EntrySort, EntryState
 from horae.core.explain import AskedMomentError, parse_ask
-from horae.core.inbox import InboxState
+from horae.core.inbox import EntryFilter, EntrySort, EntryState, InboxState
 from horae.core.lease import NodePage
 from horae.core.receipt import Reason, Status
 from horae.core.scope import Scope

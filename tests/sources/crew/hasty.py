@@ -7,10 +7,10 @@ from datetime import timedelta
 from horae import context
 from horae.cli.main import main
 from horae.core.clock import SystemClock
-from horae.timing import backoff
+from horae.timing import duration
 
 if __name__ == "__main__":
-    vars(backoff)["GRACE"] = timedelta(milliseconds=300)
+    vars(duration)["GRACE"] = timedelta(milliseconds=300)
     source = vars(context)["CrewSource"]
     vars(context)["CrewSource"] = functools.partial(source, clock=SystemClock().now)
     sys.argv[0] = "horae"

@@ -9,16 +9,17 @@ from horae.core.ports import TaskBrief
 from horae.core.receipt import ENDS, Status
 from horae.files.git.repository import Logged
 from horae.org.document import read
-from horae.sources.crew.briefing import hand, survey
-from horae.sources.crew.diary import (
+from horae.sources.crew.briefing import (
     MOST_LISTED,
     DiaryEntry,
     DiaryFacts,
     Ran,
     carry_of,
+    hand,
     is_quiet,
     rest_file,
     rest_text,
+    survey,
 )
 from horae.sources.plans.arming import entries, tasks_of
 from near_org import texts

@@ -29,9 +29,9 @@ from horae.core.clock import SystemClock
 from horae.core.receipt import Status
 from horae.core.service import Service
 from horae.core.views import AgentPosition
+from horae.sources.crew.rules import agent_state, read_memory
 from horae.sources.crew.source import CrewSource
-from horae.sources.crew.tick import agent_state, read_memory
-from horae.timing import backoff
+from horae.timing import duration
 from reasons import because
 from waiting import settled, until
 
@@ -706,7 +706,7 @@ async def test_a_redeploy_in_the_middle_of_an_interval_leaves_the_next_tick_wher
 async def test_ticks_come_by_themselves_in_their_rhythm(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backoff, "GRACE", timedelta(milliseconds=300))
+    monkeypatch.setattr(duration, "GRACE", timedelta(milliseconds=300))
     source = partial(CrewSource, clock=SystemClock().now)
     monkeypatch.setattr(horae.context, "CrewSource", source)
     ground.crew(":INTERVAL: 300")

@@ -13,8 +13,7 @@ from hypothesis import given, settings, strategies as st
 from horae.core.receipt import Status
 from horae.core.views import AgentPosition
 from horae.sources.crew.lifecycle import Position, parse_lifecycle
-from horae.sources.crew.rules import position_file, ran_file, seconds_text
-from horae.sources.crew.tick import (
+from horae.sources.crew.rules import (
     AgentMemory,
     Beat,
     TickPlan,
@@ -24,8 +23,11 @@ from horae.sources.crew.tick import (
     going,
     may_mirror,
     mirrored,
+    position_file,
+    ran_file,
     read_memory,
     read_note,
+    seconds_text,
     state_files,
     take_over,
     tick,

@@ -24,8 +24,8 @@ from horae.core.entry import (
     cron_rule,
     policy_of,
 )
-from horae.core.headline import agent_blocks
 from horae.core.project import next_moment
+from horae.core.source import agent_blocks
 from horae.errors import ScheduleError
 from horae.org.document import read
 from horae.sources.plans.arming import DEEPEST, entries, entries_of, scan_plan, tasks_of

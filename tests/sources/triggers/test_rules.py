@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from horae.core.agent import PromptOrder, read_order
 from horae.core.entry import (
     CatchUp,
     CronRule,
@@ -20,7 +21,6 @@ from horae.core.entry import (
     Unarmed,
     Work,
 )
-from horae.core.prompt import PromptOrder, read_order
 from horae.core.receipt import RECEIPT_STATUSES, Status
 from horae.core.tool_policy import Mode, ToolPolicy
 from horae.sources.triggers.kinds import (

@@ -15,8 +15,8 @@ from horae.core.receipt import Filed, Receipt, Status
 from horae.org.document import read
 from horae.process.processes import Processes
 from horae.process.run_settings import RunSettings
+from horae.sources.workflows.record import Bounds
 from horae.sources.workflows.runner import WorkflowRunner, the_world
-from horae.sources.workflows.steps import Bounds
 from reasons import because
 
 if TYPE_CHECKING:

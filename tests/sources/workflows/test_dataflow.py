@@ -8,15 +8,13 @@ import pytest
 from hypothesis import given as given_any, strategies as st
 
 from horae.org.document import read
-from horae.org.world import worlds
-from horae.sources.workflows.dataflow import Course, flow_of, has_own_clock
+from horae.org.world import Course, flow_of, has_own_clock, worlds
 from scale import scaled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from horae.org.world import World
-    from horae.sources.workflows.dataflow import Flow
+    from horae.org.world import Flow, World
 
 
 def world(*wires: tuple[str, str | None, str | None]) -> World:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from horae.core.guarded import FILE, LIMIT, Arrivals, Values, values_of
 from horae.core.private import replace_durably
 from horae.errors import Exit, HoraeError
-from horae.files.git.layout import layout, top_of
+from horae.files.git.calls import layout, top_of
 from horae.files.read import StrPath, head_of
 
 if TYPE_CHECKING:

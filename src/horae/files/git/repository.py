@@ -31,11 +31,15 @@ from horae.files.git.calls import (
     GitError,
     GitOutput,
     GitRefusedError,
+    ImportLimits,
     LocalOriginError,
+    PullGuard,
+    layout,
     masked,
+    objection,
+    repository_of,
+    without_settings,
 )
-from horae.files.git.layout import layout, repository_of
-from horae.files.git.trust import ImportLimits, PullGuard, objection, without_settings
 from horae.files.read import StrPath, printable
 from horae.org.plan import is_id
 

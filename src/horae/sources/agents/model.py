@@ -22,7 +22,7 @@ from horae.core.clock import SystemClock
 from horae.core.private import private_file
 from horae.core.receipt import shown
 from horae.errors import Exit, HoraeError
-from horae.process.masking import spellings_of
+from horae.process.output import spellings_of
 from horae.sources.agents.limits import retry_after
 from horae.sources.agents.tools import Toolbox
 from horae.sources.agents.transcript import Turn, TurnKind, end_of, written

@@ -26,7 +26,6 @@ from horae.core.agent import Agent, AgentNotFoundError, RunnerKind
 from horae.core.budget import DOLLAR, LEFT, LEFT_TOKENS, Usage, left_facts
 from horae.core.command import Unready
 from horae.core.entry import ASKED, REQUEST
-from horae.core.headline import agent_blocks
 from horae.core.ports import (
     Ended,
     Given,
@@ -51,14 +50,22 @@ from horae.core.receipt import (
     shown,
     verdict,
 )
+from horae.core.source import agent_blocks
 from horae.core.tool_policy import ToolPolicy, ToolPolicyError, policy_of
 from horae.errors import Exit, HoraeError
 from horae.files.read import head_of
 from horae.process.logs import RunLog
-from horae.process.masking import Masker, spellings_of
+from horae.process.output import Masker, spellings_of
 from horae.process.processes import LOG_NAME, Processes, Spec, guessed_secrets
-from horae.process.ready import allowed_environment, unread, why_unready
-from horae.process.run_settings import RunSettings, facts_of, hidden_bytes, why_held
+from horae.process.run_settings import (
+    RunSettings,
+    allowed_environment,
+    facts_of,
+    hidden_bytes,
+    unread,
+    why_held,
+    why_unready,
+)
 from horae.sources.agents import programs
 from horae.sources.agents.limits import Fault
 from horae.sources.agents.model import STEPS, TOKENS, MissingExtraError, ModelOrder
@@ -67,12 +74,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
     from datetime import timedelta
 
-    from horae.core.account import AccountLimit
     from horae.core.budget import Balance
     from horae.core.entry import Origin, Policy
     from horae.core.ports import Clock, Held, Job, Ledger, Process, Run
     from horae.core.receipt import Filed
-    from horae.core.spending import Spending
+    from horae.core.spending import AccountLimit, Spending
     from horae.files.git.trees import Trees
     from horae.org.plan import Plan
     from horae.process.secrets import NamedSecrets

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import UNSET
 
 from horae.core.actor import by_words
+from horae.core.agent import AgentUnavailableError, PromptOrder
 from horae.core.entry import ASKED, REQUEST, Entry, OnDemandRule, Origin, Overlap, Policy, Work
 from horae.core.identity import Mark
-from horae.core.prompt import AgentUnavailableError, PromptOrder
 from horae.core.receipt import OPEN, Filed, Reason, ReasonCode, Receipt, Status
 from horae.core.source import Scan, Scanned
 from horae.core.text import is_number

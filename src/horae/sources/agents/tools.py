@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from horae.core import tool_policy
 from horae.core.receipt import shown
-from horae.process.masking import Masker
+from horae.process.output import Masker
 from horae.sources.agents.transcript import MOST_TEXT, Turn, TurnKind
 
 if TYPE_CHECKING:

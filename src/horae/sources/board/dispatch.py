@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from horae.core.entry import key_time
 from horae.core.receipt import Status, shown
 from horae.sources.board import rules
-from horae.timing.backoff import delay_after
+from horae.timing.duration import delay_after
 
 if TYPE_CHECKING:
     from horae.sources.board.task import Task

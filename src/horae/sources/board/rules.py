@@ -20,8 +20,8 @@ from horae.core.entry import Policy, key_time, policy_of
 from horae.core.scope import API_FIX
 from horae.errors import Exit, HoraeError, ScheduleError
 from horae.sources.board.task import TASK_PROPERTIES, Task
-from horae.timing.backoff import IDLE_CAP
 from horae.timing.cron import Cron
+from horae.timing.duration import IDLE_CAP
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import ZoneError, zone
 

@@ -13,8 +13,15 @@ from horae.core.receipt import Status
 from horae.org.check import shown
 from horae.org.page import NAME_FIX, Heading, headings, in_order, line_and_column, near_to
 from horae.org.plan import Diagnostic, Severity, is_id
-from horae.timing.backoff import IDLE_CAP, delay_after, delay_after_failures
-from horae.timing.duration import LONGEST, DurationError, format_duration, parse_cadence
+from horae.timing.duration import (
+    IDLE_CAP,
+    LONGEST,
+    DurationError,
+    delay_after,
+    delay_after_failures,
+    format_duration,
+    parse_cadence,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -13,8 +13,7 @@ from horae.core.receipt import ENDS, Filed
 from horae.errors import HoraeError
 from horae.files.read import PlanFileError, read_plan
 from horae.sources.crew.lifecycle import Lifecycle, parse_lifecycle
-from horae.sources.crew.rules import parse_crew
-from horae.sources.crew.tick import read_memory
+from horae.sources.crew.rules import parse_crew, read_memory
 from horae.web.page.sheet import PageRequest, PageView, Sheet
 
 if TYPE_CHECKING:

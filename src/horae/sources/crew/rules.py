@@ -1,7 +1,8 @@
-"""The crew manifest, in which each heading is an agent, and the files of an agent's times."""
+"""The crew manifest, in which each heading is an agent; what a tick does, and remembers."""
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -10,15 +11,21 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from horae.core.agent import SWITCH
 from horae.core.budget import FIX as BUDGET_FIX, parse_budget
-from horae.core.entry import HOST_FIX, Wake, labels
-from horae.core.headline import is_entry
+from horae.core.entry import HOST_FIX, Wake, key_time, labels
+from horae.core.ports import read_json
+from horae.core.source import is_entry
+from horae.core.views import AgentPosition, AgentState
 from horae.org.check import shown
 from horae.org.page import NAME_FIX, Heading, choices, headings, in_order
 from horae.org.plan import Diagnostic, Severity, is_id
+from horae.sources.crew import lifecycle as days
 from horae.timing.duration import DurationError, format_duration, parse_cadence, parse_duration
+from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    from horae.core.receipt import Status
 
 INTERVAL: Final = timedelta(hours=1)  # of a member that names none
 SHORTEST: Final = timedelta(seconds=10)  # a rhythm faster than this is probably not meant
@@ -230,3 +237,263 @@ def _member(heading: Heading) -> tuple[Member, list[Diagnostic]]:
             fix = f"for minutes, write {heading.props[key]}m" if is_bare else None
             found.append(heading.found("member-often", Severity.WARNING, message, fix, key))
     return replace(member, broken="; ".join(broken)), found
+
+
+MOST_CARRIED: Final = 4000  # characters
+MOST_SAID: Final = 500  # characters of one trouble
+
+
+@dataclass(frozen=True, slots=True)
+class AgentMemory:
+    position: days.Position | None = None
+    kind: str = ""  # of the state it stands in, as the day was written at the last tick
+    following: str = ""  # the state after it
+    last_run_at: datetime | None = None  # when it last ticked
+    woken_at: datetime | None = None  # when it last ran
+    began: Mapping[str, datetime] = field(default_factory=dict)  # each state's last start
+    rested_at: datetime | None = None
+    carry: str = ""
+    troubles: Mapping[str, str] = field(default_factory=dict)  # what needs a person, and why
+    mirrors: Mapping[str, str] = field(
+        default_factory=dict
+    )  # file -> our last text, and the one before
+
+
+class Beat(StrEnum):
+    WAKE = "wake"  # the agent runs
+    REST = "rest"  # no model is called; what happened is written down
+    GATED = "gated"  # too early for this state: nothing happens, nothing changes
+    ASLEEP = "asleep"  # nothing is due, and the agent only wakes for that
+
+
+_LEFT: Final = "left on "  # how such a trouble begins: a machine's name follows
+_STILL: Final = frozenset({Beat.GATED, Beat.ASLEEP})
+
+
+class TickPlan(NamedTuple):
+    beat: Beat
+    state: days.State | None = None
+    reason: str = ""
+
+
+def tick(
+    lifecycle: days.Lifecycle | None, memory: AgentMemory, *, now: datetime, sleeps: bool = False
+) -> TickPlan:
+    """Return what a tick does; *sleeps* tells that the agent has nothing to wake up for."""
+    state = None
+    if lifecycle is not None:
+        here = days.standing(lifecycle, memory.position)
+        state = lifecycle.states[here.state]
+        wait = days.gate(lifecycle, here, ran_at=memory.began.get(here.state), now=now)
+        if wait is not None:
+            left = format_duration(timedelta(seconds=max(1, round(wait.total_seconds()))))
+            return TickPlan(Beat.GATED, state, f"{here.state} may begin again in {left}")
+        if state.kind is days.StateKind.REM:
+            return TickPlan(Beat.REST, state)
+    if sleeps:
+        return TickPlan(Beat.ASLEEP, state, "nothing is due, ready or claimed")
+    return TickPlan(Beat.WAKE, state)
+
+
+def begun(memory: AgentMemory, made: TickPlan, *, now: datetime) -> AgentMemory:
+    if made.beat in _STILL:
+        return replace(memory, last_run_at=now)
+    began = memory.began if made.state is None else {**memory.began, made.state.name: now}
+    woken_at = now if made.beat is Beat.WAKE else memory.woken_at
+    return replace(memory, last_run_at=now, woken_at=woken_at, began=began)
+
+
+def ended(
+    memory: AgentMemory,
+    beat: Beat,
+    lifecycle: days.Lifecycle | None,
+    status: Status,
+    *,
+    now: datetime,
+) -> AgentMemory:
+    """Return what is remembered after a tick; a tick that did nothing holds its place."""
+    if lifecycle is None:
+        return replace(memory, kind="", following="")
+    outcome = days.outcome_of(status)
+    here = days.standing(lifecycle, memory.position)
+    if outcome is not None and beat not in _STILL:
+        here = days.step(lifecycle, here, outcome)
+        memory = replace(memory, rested_at=now if beat is Beat.REST else memory.rested_at)
+    began = {name: at for name, at in memory.began.items() if name in lifecycle.states}
+    return _at(replace(memory, began=began), lifecycle, here)
+
+
+def going(memory: AgentMemory, lifecycle: days.Lifecycle | None, *, now: datetime) -> AgentMemory:
+    """Return what is known of an agent while it runs; the gate of its state stays as it was."""
+    memory = replace(memory, last_run_at=now, kind="", following="")
+    return memory if lifecycle is None else _at(memory, lifecycle, memory.position)
+
+
+def _at(
+    memory: AgentMemory, lifecycle: days.Lifecycle, position: days.Position | None
+) -> AgentMemory:
+    here = days.standing(lifecycle, position)
+    state = lifecycle.states[here.state]
+    return replace(memory, position=here, kind=state.kind, following=state.next)
+
+
+def agent_state(text: str) -> AgentState:
+    memory = read_memory(text)
+    position: AgentPosition | None = None
+    if memory.position is not None and memory.kind:
+        here, following = memory.position, memory.following
+        position = AgentPosition(
+            state=here.state, hits=here.hits, next_state=following, kind=memory.kind
+        )
+    return AgentState(memory.last_run_at, position, memory.troubles)
+
+
+class TakenOver(NamedTuple):
+    memory: AgentMemory
+    edited: tuple[str, ...] = ()
+    bad: tuple[str, ...] = ()
+
+
+def state_files(lifecycle: days.Lifecycle, name: str | None) -> list[str]:
+    return [position_file(name), *(ran_file(state, name) for state in lifecycle.states)]
+
+
+def take_over(
+    memory: AgentMemory, lifecycle: days.Lifecycle, texts: Mapping[str, str], *, name: str | None
+) -> TakenOver:
+    """Return the memory after a look at its files; texts that are not ours count if valid."""
+    edited: list[str] = []
+    bad: list[str] = []
+    mirrors = dict(memory.mirrors)
+
+    def is_news(file: str, understood: object) -> bool:
+        if file not in texts or _is_ours(memory, file, texts[file]):
+            return False
+        (bad if understood is None else edited).append(file)
+        if understood is not None:
+            mirrors[file] = _flat(texts[file])  # from here on that is known
+        return understood is not None
+
+    file = position_file(name)
+    position = days.parse_position(texts.get(file, ""))
+    if position is not None and position.state not in lifecycle.states:
+        position = None
+    place = position if is_news(file, position) else memory.position
+    began = dict(memory.began)
+    for state in lifecycle.states:
+        file = ran_file(state, name)
+        at = parse_seconds(texts.get(file, ""))
+        if is_news(file, at) and at is not None:
+            began[state] = at
+    after = replace(memory, position=place, began=began, mirrors=mirrors)
+    return TakenOver(after, tuple(edited), tuple(bad))
+
+
+def mirrored(memory: AgentMemory, *, name: str | None) -> AgentMemory:
+    """Return the memory with the texts of its files; after a crash one may have the old text."""
+    texts = {ran_file(state, name): seconds_text(at) for state, at in memory.began.items()}
+    if memory.position is not None:
+        texts[position_file(name)] = str(memory.position)
+    old = {file: text.partition("\n")[0] for file, text in memory.mirrors.items()}
+    mirrors = {file: f"{text}\n{old.get(file, '')}" for file, text in texts.items()}
+    return replace(memory, mirrors=mirrors)
+
+
+def may_mirror(memory: AgentMemory, file: str, found: str | None) -> bool:
+    """Tell whether a file may be written over: what a person put there meanwhile stands."""
+    if found is None or _is_ours(memory, file, found):
+        return True
+    return days.parse_position(found) is None and parse_seconds(found) is None
+
+
+def _is_ours(memory: AgentMemory, file: str, text: str) -> bool:
+    return _flat(text) in memory.mirrors.get(file, "").split("\n")
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def left_on(machine: str) -> str:
+    """Return the name of the trouble that an agent may have left work on a lost machine."""
+    return f"{_LEFT}{machine}"
+
+
+def machine_left(trouble: str) -> str | None:
+    return trouble.removeprefix(_LEFT) if trouble.startswith(_LEFT) else None
+
+
+_TIMES: Final = {"last_run_at": "last_run", "woken_at": "woken", "rested_at": "rested"}
+
+
+def read_memory(text: str) -> AgentMemory:
+    data = read_json(text, dict) or {}
+    began = {name: _moment(value) for name, value in _named(data.get("began")).items()}
+    return AgentMemory(
+        days.parse_position(_text(data.get("position"))),
+        _text(data.get("kind")),
+        _text(data.get("following")),
+        began={name: at for name, at in began.items() if at is not None},
+        carry=_text(data.get("carry"))[:MOST_CARRIED],
+        troubles=_named(data.get("troubles")),
+        mirrors=_named(data.get("mirrors")),
+        **{name: _moment(data.get(key)) for name, key in _TIMES.items()},
+    )
+
+
+def write_memory(memory: AgentMemory) -> str:
+    """Return what is to be remembered, as text.
+
+    >>> read_memory(write_memory(AgentMemory(days.Position("wake_add", 2)))).position
+    Position(state='wake_add', hits=2)
+    """
+    times = {key: getattr(memory, name) for name, key in _TIMES.items()}
+    data = {
+        "position": None if memory.position is None else str(memory.position),
+        "kind": memory.kind,
+        "following": memory.following,
+        "began": {name: key_time(at) for name, at in memory.began.items()},
+        "carry": memory.carry[:MOST_CARRIED],
+        "troubles": {name: why[:MOST_SAID] for name, why in memory.troubles.items()},
+        "mirrors": dict(memory.mirrors),
+        **{key: key_time(at) for key, at in times.items() if at is not None},
+    }
+    return json.dumps({name: value for name, value in data.items() if value}, sort_keys=True)
+
+
+def read_note(text: str, lifecycle: days.Lifecycle | None) -> tuple[TickPlan, AgentMemory] | None:
+    data = read_json(text, dict) or {}
+    try:
+        beat = Beat(_text(data.get("beat")))
+    except ValueError:
+        return None
+    state = None if lifecycle is None else lifecycle.states.get(_text(data.get("state")))
+    plan = TickPlan(beat, state, _text(data.get("reason")))
+    return plan, read_memory(_text(data.get("memory")))
+
+
+def write_note(made: TickPlan, memory: AgentMemory) -> str:
+    """Return the note about a tick as one line, to be found beside its run after a crash.
+
+    >>> read_note(write_note(TickPlan(Beat.REST, reason="quiet"), AgentMemory()), None)[0].reason
+    'quiet'
+    """
+    state = "" if made.state is None else made.state.name
+    facts = {"beat": made.beat, "state": state, "reason": made.reason}
+    return json.dumps({**facts, "memory": write_memory(memory)})
+
+
+def _named(value: object) -> dict[str, str]:
+    found = value if isinstance(value, dict) else {}
+    return {str(name): text for name, text in found.items() if isinstance(text, str)}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _moment(value: object) -> datetime | None:
+    try:
+        return parse_rfc3339(_text(value)).astimezone(UTC)
+    except (Rfc3339Error, OverflowError):
+        return None

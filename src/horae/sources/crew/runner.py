@@ -27,7 +27,7 @@ from horae.files.git.repository import Git, Logged, UpdateRefusal, edit_and_comm
 from horae.files.git.trees import Undelivered, why_refused
 from horae.files.read import PlanFileError, digest_of, find_plans, head_of, read_plan
 from horae.org.document import read
-from horae.sources.crew import briefing, diary, rules, tick
+from horae.sources.crew import briefing, rules
 from horae.sources.crew.lifecycle import Lifecycle, parse_lifecycle
 
 if TYPE_CHECKING:
@@ -91,36 +91,36 @@ class KeeperRunner:
         member, agent, obstacle = await self._who(job.filed, job.text)
         lifecycle = await asyncio.to_thread(self._lifecycle, member)
         memory = remembered = await self._remembered(job, member, lifecycle)
-        made = tick.tick(lifecycle, memory, now=now)
+        made = rules.tick(lifecycle, memory, now=now)
         # Work that was not delivered is still not, until the next delivery says otherwise.
         kept = {
             name: why
             for name, why in memory.troubles.items()
-            if name == _DELIVERY or ((left := tick.machine_left(name)) and self.is_gone(left))
+            if name == _DELIVERY or ((left := rules.machine_left(name)) and self.is_gone(left))
         }
         memory = replace(memory, troubles={**kept, **pulled})
         tree = None
-        if made.beat is tick.Beat.WAKE and obstacle is None:
+        if made.beat is rules.Beat.WAKE and obstacle is None:
             tree = await self.agents.take(agent)
         try:
             place = self.agents.place.root if tree is None else tree.path
             told = await self._told(job.filed.entry, member, memory, place, now)
             wakes_when = member.wake or agent.definition.wake
             sleeps = wakes_when is Wake.DUE and briefing.is_idle(told)
-            made = tick.tick(lifecycle, memory, now=now, sleeps=sleeps)
-            story = _Tick(self, member, lifecycle, tick.begun(memory, made, now=now), made, told)
-            if made.beat is tick.Beat.WAKE and obstacle is not None:
+            made = rules.tick(lifecycle, memory, now=now, sleeps=sleeps)
+            story = _Tick(self, member, lifecycle, rules.begun(memory, made, now=now), made, told)
+            if made.beat is rules.Beat.WAKE and obstacle is not None:
                 raise ports.HeldBackError(obstacle)
-            if made.beat is tick.Beat.WAKE:
+            if made.beat is rules.Beat.WAKE:
                 await self.agents.reserve(agent, job)
-            if tree is not None and made.beat is tick.Beat.WAKE:
+            if tree is not None and made.beat is rules.Beat.WAKE:
                 troubles = {"tree": tree.trouble, "edits": ", ".join(tree.edits)}
                 known = {name: why for name, why in troubles.items() if why}
                 story.memory = replace(story.memory, troubles={**memory.troubles, **known})
             await asyncio.to_thread(self._note, job, story)
-            if made.beat is not tick.Beat.WAKE:
+            if made.beat is not rules.Beat.WAKE:
                 return story
-            known_as = tick.write_memory(tick.going(remembered, lifecycle, now=now))
+            known_as = rules.write_memory(rules.going(remembered, lifecycle, now=now))
             await self.ledger.remember(job.filed.entry, known_as, term=self.term)
             timeout = agent.definition.timeout or self.timeout or self.agents.place.timeout
             told_as = briefing.prompt(told, mode=member.mode or self.mode, state=made.state)
@@ -145,12 +145,12 @@ class KeeperRunner:
             lifecycle = await asyncio.to_thread(self._lifecycle, member)
         except ports.RunError:
             return found
-        note = tick.read_note(text or "", lifecycle)
+        note = rules.read_note(text or "", lifecycle)
         if note is None:
             return found
         made, memory = note
         how = found or ports.Ended(Status.INTERRUPTED, ENGINE_EXITED)
-        if made.beat in {tick.Beat.GATED, tick.Beat.ASLEEP}:  # there was nothing to interrupt
+        if made.beat in {rules.Beat.GATED, rules.Beat.ASLEEP}:  # there was nothing to interrupt
             how = ports.Ended(Status.NO_WORK, Reason(ReasonCode.NO_WORK, made.reason))
         return await self.over(_Tick(self, member, lifecycle, memory, made), how)
 
@@ -163,7 +163,7 @@ class KeeperRunner:
         memory = story.memory
         if story.made.state is not None:
             facts["state"] = story.made.state.name
-        if story.made.beat is tick.Beat.WAKE:
+        if story.made.beat is rules.Beat.WAKE:
             troubles = {name: why for name, why in memory.troubles.items() if name != _DELIVERY}
             left = facts.get("undelivered")
             if isinstance(left, dict):
@@ -176,23 +176,23 @@ class KeeperRunner:
             day = story.lifecycle
         if how.outcome is Status.LIMITED:  # the same tick goes on when the limit is over
             return structs.replace(how, facts=facts)
-        memory = tick.ended(memory, story.made.beat, day, how.outcome, now=self.clock.now())
-        memory = tick.mirrored(memory, name=self._suffix(story.member))
-        is_counted = how.is_counted and story.made.beat is not tick.Beat.GATED
+        memory = rules.ended(memory, story.made.beat, day, how.outcome, now=self.clock.now())
+        memory = rules.mirrored(memory, name=self._suffix(story.member))
+        is_counted = how.is_counted and story.made.beat is not rules.Beat.GATED
         return structs.replace(
-            how, facts=facts, memory=tick.write_memory(memory), is_counted=is_counted
+            how, facts=facts, memory=rules.write_memory(memory), is_counted=is_counted
         )
 
     async def rest(self, story: _Tick) -> ports.Ended:
         """Write the page of a rest from what is known; one in which nothing happened has none."""
         now = self.clock.now()
         facts = await self._facts(story.memory.rested_at, story.told)
-        if diary.is_quiet(facts):
+        if briefing.is_quiet(facts):
             words = "nothing has happened since the last rest"
             return ports.Ended(Status.NO_WORK, Reason(ReasonCode.REST_QUIET, words))
-        text = diary.rest_text(facts, agent=story.member.name, now=now, zone_name=self.zone_name)
-        words = await self._write_page(diary.rest_file(now), text, f"{_REST}{story.member.name}")
-        story.memory = replace(story.memory, carry=diary.carry_of(text))
+        text = briefing.rest_text(facts, agent=story.member.name, now=now, zone_name=self.zone_name)
+        words = await self._write_page(briefing.rest_file(now), text, f"{_REST}{story.member.name}")
+        story.memory = replace(story.memory, carry=briefing.carry_of(text))
         return ports.Ended(Status.DONE, Reason(ReasonCode.REST_WRITTEN, words))
 
     async def settle(self, filed: Filed) -> None:
@@ -201,11 +201,11 @@ class KeeperRunner:
         known = await self.ledger.entry(filed.entry)
         if known is None or not known.memory:
             return
-        memory = tick.read_memory(known.memory)
+        memory = rules.read_memory(known.memory)
         for name, text in memory.mirrors.items():
             path = self._state(name)
             found = await asyncio.to_thread(_text_of, path)
-            if tick.may_mirror(memory, name, found):
+            if rules.may_mirror(memory, name, found):
                 await asyncio.to_thread(mirror, path, text.partition("\n")[0])
 
     async def _who(self, filed: Filed, says: str) -> tuple[rules.Member, Agent, str | None]:
@@ -226,18 +226,18 @@ class KeeperRunner:
 
     async def _remembered(
         self, job: ports.Job, member: rules.Member, lifecycle: Lifecycle | None
-    ) -> tick.AgentMemory:
-        memory = tick.read_memory(job.memory)
+    ) -> rules.AgentMemory:
+        memory = rules.read_memory(job.memory)
         if lifecycle is None or not self.has_files:
             return memory
 
-        def look_at_files() -> tick.TakenOver:
+        def look_at_files() -> rules.TakenOver:
             suffix = self._suffix(member)
             found = {
-                name: _text_of(self._state(name)) for name in tick.state_files(lifecycle, suffix)
+                name: _text_of(self._state(name)) for name in rules.state_files(lifecycle, suffix)
             }
             texts = {name: text for name, text in found.items() if text is not None}
-            taken = tick.take_over(memory, lifecycle, texts, name=suffix)
+            taken = rules.take_over(memory, lifecycle, texts, name=suffix)
             for name in taken.bad:
                 mirror(self._state(f"{name}.bad"), texts[name])
                 mirror(self._state(name), memory.mirrors.get(name, "").partition("\n")[0])
@@ -275,7 +275,7 @@ class KeeperRunner:
         self,
         entry: int,
         member: rules.Member,
-        memory: tick.AgentMemory,
+        memory: rules.AgentMemory,
         place: Path,
         now: datetime,
     ) -> briefing.Handed:
@@ -317,7 +317,7 @@ class KeeperRunner:
 
     async def _facts(
         self, since: datetime | None, told: briefing.Handed | None
-    ) -> diary.DiaryFacts:
+    ) -> briefing.DiaryFacts:
         commits: list[Logged] = []
         if is_repository(self.agents.place.root):
             try:
@@ -332,20 +332,20 @@ class KeeperRunner:
             ]
         page = await self.ledger.receipts(since=since, statuses=ENDS, limit=200)
         runs = [
-            diary.Ran(each.ended_at, each.title, each.status, each.receipt.reason)
+            briefing.Ran(each.ended_at, each.title, each.status, each.receipt.reason)
             for each in page.receipts
             if each.ended_at is not None
             and (since is None or each.ended_at > since)
             and each.receipt.reason.code != ReasonCode.REST_WRITTEN
         ]
         coming = [
-            diary.DiaryEntry(each.next_at, each.mark.title)
+            briefing.DiaryEntry(each.next_at, each.mark.title)
             for each in await self.ledger.coming(limit=MOST)
             if each.next_at is not None
         ]
         tasks = await self.tasks("", self.agents.place.root)
         counts = Counter(each.status for each in tasks if each.title)  # others are archived
-        return diary.DiaryFacts(commits, runs, counts, coming, told)
+        return briefing.DiaryFacts(commits, runs, counts, coming, told)
 
     async def _write_page(self, name: str, text: str, message: str) -> str:
         """Write a page into the plan root and commit it alone; one that is there stays."""
@@ -365,7 +365,7 @@ class KeeperRunner:
     def _note(self, job: ports.Job, story: _Tick) -> None:
         directory = self.agents.place.directory_of(job.run)
         directory.mkdir(0o700, parents=True, exist_ok=True)
-        mirror(directory / NOTE_NAME, tick.write_note(story.made, story.memory))
+        mirror(directory / NOTE_NAME, rules.write_note(story.made, story.memory))
 
     async def mirror_start(self, member: rules.Member, state: str, began_at: datetime) -> None:
         name = rules.ran_file(state, self._suffix(member))
@@ -390,8 +390,8 @@ class _Tick:
     keeper: KeeperRunner
     member: rules.Member
     lifecycle: Lifecycle | None
-    memory: tick.AgentMemory
-    made: tick.TickPlan
+    memory: rules.AgentMemory
+    made: rules.TickPlan
     told: briefing.Handed | None = None
     run: ports.Held | None = None
     is_let_go: bool = False
@@ -416,14 +416,14 @@ class _Tick:
             never = ports.Ended(Status.KILLED, NEVER_STARTED)
             return never if self.run is None else await self.run.ended()
         state = self.made.state
-        if self.made.beat in {tick.Beat.WAKE, tick.Beat.REST} and state is not None:
+        if self.made.beat in {rules.Beat.WAKE, rules.Beat.REST} and state is not None:
             # The file of the state says that it began; its gate counts from here.
             await self.keeper.mirror_start(self.member, state.name, self.memory.began[state.name])
         if self.run is not None:
             how = await self.run.ended()
             if self.is_cancelled:  # whatever it says of itself, it holds its place
                 how = structs.replace(how, outcome=Status.KILLED)
-        elif self.made.beat is tick.Beat.REST:
+        elif self.made.beat is rules.Beat.REST:
             try:
                 how = await self.keeper.rest(self)
             except (HoraeError, OSError) as error:

@@ -28,8 +28,7 @@ from horae.files.read import PlanFileError, PlanMissingError, StrPath, read_plan
 from horae.org.plan import Diagnostic, Severity
 from horae.sources.crew import rules
 from horae.sources.crew.lifecycle import check_gates, parse_lifecycle
-from horae.timing.backoff import first_delay
-from horae.timing.duration import format_duration
+from horae.timing.duration import first_delay, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping

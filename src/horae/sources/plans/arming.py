@@ -15,9 +15,8 @@ from horae.core import entry as core
 from horae.core.command import call_of
 from horae.core.decide import parse_after
 from horae.core.entry import Entry, Origin, Rule, Unarmed, Work
-from horae.core.headline import agent_blocks, hidden_by, is_entry
 from horae.core.identity import Mark, digest_of
-from horae.core.source import Scanned
+from horae.core.source import Scanned, agent_blocks, hidden_by, is_entry
 from horae.errors import ScheduleError
 from horae.org.check import unread
 from horae.org.document import read

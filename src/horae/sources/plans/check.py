@@ -18,8 +18,8 @@ from horae.core.budget import Unit
 from horae.core.command import CommandError, call_of, shell_syntax
 from horae.core.decide import AfterError
 from horae.core.entry import PROPERTIES, Entry, Origin, PolicyError, Rule, policy_of
-from horae.core.headline import is_entry
 from horae.core.project import project, seams
+from horae.core.source import is_entry
 from horae.core.text import anchor_words, wall_text, written_rule
 from horae.errors import ScheduleError
 from horae.org.check import SectionFinding, check_plans as kernel_check, place_of, shown

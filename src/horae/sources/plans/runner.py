@@ -17,7 +17,7 @@ from horae.core.command import CommandCall, call_in
 from horae.core.ports import Ended, Given, Held, Job, Run, RunError, Unreleased
 from horae.process import run_settings
 from horae.process.processes import Processes, Spec, guessed_secrets
-from horae.process.ready import allowed_environment
+from horae.process.run_settings import allowed_environment
 
 if TYPE_CHECKING:
     from horae.core.receipt import Filed

@@ -16,9 +16,9 @@ from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias
 from msgspec import UNSET, Meta, Struct, UnsetType, structs, to_builtins
 
 from horae.core import entry
+from horae.core.agent import STANDARD
 from horae.core.entry import Policy, Rule, key_time
 from horae.core.ports import read_json
-from horae.core.prompt import STANDARD
 from horae.core.secret import WEBHOOK_SECRETS, is_reference
 from horae.errors import Exit, HoraeError, ScheduleError
 from horae.org.plan import is_id

@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from horae.core import entry
+from horae.core.agent import NO_VARIABLES, PromptOrder, problems, variables
 from horae.core.identity import Mark, digest_of
 from horae.core.ports import read_json
-from horae.core.prompt import NO_VARIABLES, PromptOrder, problems, variables
 from horae.core.receipt import GONE, Status
 from horae.core.scope import API_FIX, api_scopes
 from horae.core.secret import is_own, names_in

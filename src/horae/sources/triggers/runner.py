@@ -6,10 +6,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from horae.core.agent import Agent, AgentDefinition, AgentNotFoundError
+from horae.core.agent import Agent, AgentDefinition, AgentNotFoundError, read_order
 from horae.core.entry import ASKED, REQUEST, Origin
 from horae.core.ports import AgentRunner, Ended, Held, HeldBackError, Job, Run, Unreleased
-from horae.core.prompt import read_order
 from horae.core.scope import api_scopes
 from horae.sources.triggers.rules import parse_tools
 from horae.timing.duration import parse_duration

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 from msgspec import UNSET, structs
 
 from horae.core.actor import actor_words, by_words, current_actor
+from horae.core.agent import AgentUnavailableError, PromptOrder, read_order
 from horae.core.entry import PROPERTIES, Overlap, Unarmed, key_time
 from horae.core.ports import Clock, Ledger, Run, SecretError, UnaskedSecretError, receipts_of
-from horae.core.prompt import AgentUnavailableError, PromptOrder, read_order
 from horae.core.receipt import HELD_BACK, OPEN, Filed, Reason, ReasonCode, Receipt, Status
 from horae.core.secret import WEBHOOK, is_kept, is_reference, looks_secret
 from horae.errors import Exit, HoraeError

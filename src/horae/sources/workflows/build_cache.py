@@ -19,8 +19,7 @@ from horae.core.receipt import Status, shown
 from horae.core.text import size_text
 from horae.process.logs import clear
 from horae.sources.workflows import languages
-from horae.sources.workflows.record import put
-from horae.sources.workflows.steps import MIB, LiveSteps, log_of, write_files
+from horae.sources.workflows.record import MIB, LiveSteps, log_of, put, write_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

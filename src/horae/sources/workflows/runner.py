@@ -21,7 +21,6 @@ from msgspec.structs import asdict
 from horae.core.budget import total
 from horae.core.command import call_of
 from horae.core.entry import key_time
-from horae.core.headline import agent_blocks
 from horae.core.ports import (
     Ended,
     HeldBackError,
@@ -44,21 +43,26 @@ from horae.core.receipt import (
     verdict,
     with_output,
 )
+from horae.core.source import agent_blocks
 from horae.core.text import size_text
 from horae.errors import HoraeError, ScheduleError
 from horae.org.check import component_findings
 from horae.org.document import read
-from horae.org.world import World, every, worlds
+from horae.org.world import Course, World, every, flow_of, has_own_clock, worlds
 from horae.process.cgroup import CgroupLimits
 from horae.process.logs import clear
-from horae.process.masking import MASK, Masker, spellings_of
+from horae.process.output import MASK, Masker, spellings_of
 from horae.process.processes import LOG_NAME, Spec, guessed_secrets
-from horae.process.ready import allowed_environment
-from horae.process.run_settings import RunSettings, facts_of, hidden_bytes, why_held
+from horae.process.run_settings import (
+    RunSettings,
+    allowed_environment,
+    facts_of,
+    hidden_bytes,
+    why_held,
+)
 from horae.process.tree import started
-from horae.sources.workflows import record as records, steps as filters
+from horae.sources.workflows import record as filters, record as records
 from horae.sources.workflows.build_cache import BuildCache, BuildError, ToolSettings, line_in
-from horae.sources.workflows.dataflow import Course, flow_of, has_own_clock
 from horae.sources.workflows.languages import AGENT, InstalledTool, filled, language_of, telling
 from horae.timing.duration import format_duration, parse_duration
 
@@ -69,9 +73,9 @@ if TYPE_CHECKING:
 
     from horae.core.ports import AgentAnswers, Clock, Given, Held, Job, Run
     from horae.org.plan import Plan
+    from horae.org.world import Flow, FlowStep
     from horae.process.processes import Processes
     from horae.sources.workflows.build_cache import ReadyBlock
-    from horae.sources.workflows.dataflow import Flow, FlowStep
 
     Progress = Callable[[records.StepRecord], None]
 

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlencode
 
-from horae.core.entry_list import EntryFilter, EntrySort, EntryState
+from horae.core.inbox import EntryFilter, EntrySort, EntryState
 from horae.core.views import RequestError
 from horae.web.page.sheet import PageRequest, PageView, Sheet, say
 

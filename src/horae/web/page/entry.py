@@ -8,8 +8,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.entry import Entry, Work
-from horae.core.entry_list import EntryState
 from horae.core.explain import entry_policy_words, parse_ask, policy_parts
+from horae.core.inbox import EntryState
 from horae.core.project import project, seams
 from horae.core.receipt import BAD, ENDS, OPEN, RECEIPT_STATUSES
 from horae.core.text import written_rule
