@@ -26,7 +26,7 @@ from horae.org.plan import parse_timestamp
 from horae.timing.cron import Cron
 from horae.timing.duration import format_duration, parse_duration
 from horae.timing.repeater import Repeater, parse_at, stamp_text
-from horae.timing.rfc3339 import format_rfc3339, parse_rfc3339
+from horae.timing.rfc3339 import parse_rfc3339
 from horae.timing.zone import instant, local, zone
 
 if TYPE_CHECKING:
@@ -582,4 +582,9 @@ class Unarmed(Struct, frozen=True, gc=False):
         return self.reason[:1] in {"'", '"'} and self.reason.endswith((COMMENTED, ARCHIVED))
 
 
-key_time: Final = format_rfc3339  # a moment as it stands in keys: whole seconds of UTC
+def key_time(moment: datetime) -> str:
+    """Return a moment as it stands in keys: in UTC and whole seconds."""
+    if moment.utcoffset() is None:  # Python would take it for the machine's own, silently
+        raise ValueError(f"the time needs a time zone: {moment.isoformat()}")
+    # Not strftime: it writes the year 999 with three digits on some systems.
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"

@@ -61,13 +61,6 @@ def parse_rfc3339(text: str) -> datetime:
     raise Rfc3339Error(text, reason=reason)
 
 
-def format_rfc3339(moment: datetime) -> str:
-    """Return the moment in UTC and whole seconds, as it stands in keys."""
-    _require_aware(moment)
-    # Not strftime: it writes the year 999 with three digits on some systems.
-    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
-
-
 def format_with_offset(moment: datetime) -> str:
     """Return the moment with its own offset, and a fraction only if it has one."""
     offset = _require_aware(moment)
