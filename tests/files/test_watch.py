@@ -36,6 +36,7 @@ def poll(request: pytest.FixtureRequest) -> timedelta | None:
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "_LOOK", 0.05)
+    monkeypatch.setattr(watch, "_SAME", 0.05)
 
 
 class Heard:

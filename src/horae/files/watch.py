@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 POLL: Final = timedelta(seconds=2)  # between two looks where the system cannot tell
 LONGEST: Final = 10  # times the quiet: so long a steady writer keeps a change from being told
 _AGAIN: Final = 300.0  # seconds until all is looked at once more, whatever was told
-_LOOK: Final = 1.0  # seconds between two looks whether the root is there, and the same
+_LOOK: Final = 1.0  # seconds between two looks whether a root is there
+_SAME: Final = 10.0  # the same whether it is another: only of links above it nobody tells
 _SHARE: Final = 10  # looking takes at most one part in so many of a core
 
 Identity: TypeAlias = "tuple[int, int]"
@@ -111,10 +112,10 @@ class _Watch:
         while not self.ended.is_set():
             try:
                 identity = _identity(self.root)
-                if identity is None:
-                    self.ended.wait(_LOOK)
-                elif self.poll is None:
+                if self.poll is None:
                     self._watch_root(identity)
+                elif identity is None:
+                    self.ended.wait(_LOOK)
                 else:
                     self._look_around(identity, self.poll.total_seconds())
             except Exception as error:  # no file may end the watch, and with it the engine
@@ -122,7 +123,7 @@ class _Watch:
                 self.bring([self.root])  # what happens meanwhile is not told
                 self.ended.wait(POLL.total_seconds())
 
-    def _watch_root(self, identity: Identity) -> None:
+    def _watch_root(self, identity: Identity | None) -> None:
         """Have the system tell of changes; where it cannot, poll from now on."""
         from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
 
@@ -139,7 +140,8 @@ class _Watch:
                 recursive=False,  # it would follow links, and watch our own data
                 ignore_permission_denied=True,
             ) as told:
-                self.bring([self.root])
+                if identity is not None:
+                    self.bring([self.root])
                 self._listen(told, directories, identity)
         except FileNotFoundError:
             return  # a directory went while we looked: once more
@@ -149,22 +151,30 @@ class _Watch:
             self.say(f"{printable(self.root)}: {why}")
             self.poll = POLL
 
-    def _listen(self, told: RustNotify, directories: Collection[str], identity: Identity) -> None:
+    def _listen(
+        self, told: RustNotify, directories: Collection[str], identity: Identity | None
+    ) -> None:
         """Pass on changes until a directory comes or goes, the root is another, or it is long."""
         # How often the system is asked what it saw: a small part of the quiet, in ms.
         step = min(50, max(5, int(self.quiet.total_seconds() * 250)))
-        timeout = int(_LOOK * 1000)
+        timeout = int(_SAME * 1000)
         # Systems forget to tell: of too much at once, or of what others do on a shared disk.
         until = time.monotonic() + _AGAIN
         while not self.ended.is_set() and time.monotonic() < until:
+            if _identity(self.root) != identity:
+                if identity is not None:
+                    self.bring([self.root])
+                return  # the watch over what is there now brings it, too
             seen = told.watch(2 * step, step, timeout, self.ended)
             names = set() if isinstance(seen, str) else {path for _, path in seen}
+            if identity is None:
+                if names:  # perhaps the root, or a directory that it is to be in
+                    self.ended.wait(_LOOK)
+                    return
+                continue
             ours = [name for name in names if self._is_ours(name)]
             if ours:
                 self.bring(ours)
-            if _identity(self.root) != identity:
-                self.bring([self.root])
-                return
             if any(
                 name in directories or (os.path.isdir(name) and not os.path.islink(name))
                 for name in ours
@@ -213,9 +223,12 @@ def _why(error: Exception) -> str:
 
 def _tree(root: str, ignored: Collection[str]) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
     """Yield the directories in which plans can be, without following a link, and their entries."""
-    # Of a root that is a file, the directory that it is in: saved anew, it is another file.
-    stack = [root if os.path.isdir(root) else os.path.dirname(root)]
-    top = stack[0]
+    # Of a root that is a file, the directory that it is in: saved anew, it is another file. Of one
+    # that is not there, the directory that is.
+    top = root
+    while not os.path.isdir(top) and top != os.path.dirname(top):
+        top = os.path.dirname(top)
+    stack = [top]
     while stack:
         directory = stack.pop()
         try:
