@@ -102,6 +102,7 @@ _DAY: Final = timedelta(days=1)
 _REFRESH: Final = 0.5  # seconds between two looks at what has happened
 _TOGETHER: Final = 0.05  # seconds in which what is written is read together
 _UNTOLD: Final = 2.0  # the same, of what this process has not written
+_PAGE: Final = 1000  # events that are read at a time, at most
 _STALLED: Final = 10.0  # seconds between two looks for a stall
 _LOOK: Final = 0.2  # seconds between two checks of an engine that stops
 _TOLD: Final = 5.0  # seconds after which progress is printed again
@@ -311,9 +312,9 @@ async def _log_problems(
     """Log each problem once, after the turn of the engine that has met it."""
     logged = set(known)
     while True:
-        await asyncio.sleep(_REFRESH)
         with suppress(TimeoutError):  # the wait is over
             await asyncio.wait_for(turned.wait(), _STALLED)
+        await asyncio.sleep(_REFRESH)  # for the turns that follow at once
         turned.clear()
         now = dict.fromkeys(await problems())
         log_notes(each for each in now if each not in logged)
@@ -672,20 +673,19 @@ async def _events(
     """
 
     async def look_at_all(number: int) -> tuple[list[Event], int]:
-        found = await ledger.events_after(number)
+        found = await ledger.events_after(number, limit=_PAGE)
         return found, found[-1].number if found else number
 
-    look = look or look_at_all
     while True:
         is_last = over.is_set()
         ledger.written.clear()
         try:
             while True:
-                found, looked_at = await look(after)
+                found, looked_at = await (look or look_at_all)(after)
                 for _, alike in groupby(found, key=_number if each_alone else _line_key):
                     yield [*alike]
-                is_all, after = looked_at == after, looked_at
-                if is_all or not found:
+                after = looked_at
+                if len(found) < _PAGE:
                     break
         except LedgerError as error:  # the engine says so, too, and acts on it
             log.debug("cannot read events: %s", error)
@@ -693,7 +693,7 @@ async def _events(
             return
         with suppress(TimeoutError):  # the wait is over
             # Another node of a cluster may have written, too.
-            await asyncio.wait_for(ledger.written.wait(), _UNTOLD)
+            await asyncio.wait_for(ledger.written.wait(), None if look is None else _UNTOLD)
         await asyncio.sleep(_TOGETHER)
 
 

@@ -81,7 +81,8 @@ def resume(tx: Transaction, number: int, *, now: datetime) -> bool:
 
 def wake(tx: Transaction, *, now: datetime) -> list[int]:
     held = spending.try_again(tx, now=now)
-    return [*held, *(number for number in tx.rested(now=now) if resume(tx, number, now=now))]
+    rested = [row[0] for row in tx.rows("entry.rested", now=now)]
+    return [*held, *(number for number in rested if resume(tx, number, now=now))]
 
 
 def set_back(tx: Transaction, *, now: datetime) -> int:

@@ -252,9 +252,6 @@ class Transaction:
         coming = [each for each in self.row("entry.wake_at") if each is not None]
         return moment(min(coming)) if coming else None
 
-    def rested(self, *, now: datetime) -> list[int]:
-        return [row[0] for row in self.rows("entry.rested", now=now)]
-
     def files(self, source: str) -> list[str]:
         return [row[0] for row in self.rows("entry.files", source=source)]
 
@@ -894,10 +891,10 @@ class Transaction:
             for number, (entry, receipt, source, commit) in enumerate(drafts, start=first)
         ]
         at, one = micros(now), filed[0]
-        row = _receipt_row(one, at)
         alike = self.sql.get("alike.receipt_insert") if is_as_read else None
         if alike and len(filed) >= _ALIKE and all(_is_alike(each, one) for each in filed):
-            row |= {"entries": json.dumps([each.entry for each in filed]), "facts": _facts(one)}
+            entries = json.dumps([each.entry for each in filed])
+            row = _receipt_row(one, at) | {"entries": entries, "facts": _facts(one)}
             self.execute(alike, row)
             self.execute(self.sql["alike.event_insert"], row)
         else:
@@ -1100,13 +1097,13 @@ def _receipt_row(filed: Filed, at: int) -> dict[str, Any]:
         "file": plain(filed.origin.file),
         "line": filed.origin.line,
         "digest": filed.digest,
-        "policy": codec.write_policy(filed.policy),
+        "note": plain(receipt.note),
         "work": filed.work.value,
-        "agents": codec.write_agents(filed.agents),
         "parent": filed.parent,
         "commit": filed.commit,
         "actor": filed.actor,
-        "note": plain(receipt.note),
+        "policy": codec.write_policy(filed.policy),
+        "agents": codec.write_agents(filed.agents),
     }
 
 
@@ -1455,8 +1452,9 @@ class SqlLedger(ABC):
 
     async def wake(self, *, now: datetime, term: int) -> list[int]:
         # Hardly ever is there one, and to look keeps nobody from writing.
+        at, queries = micros(now), ("entry.rested", "purse.again")
         if not await self.read(
-            lambda tx: tx.term() != term or tx.rested(now=now) or tx.rows("purse.again", now=now)
+            lambda tx: tx.term() != term or any(tx.rows(query, now=at) for query in queries)
         ):
             return []
         return await self.write(term, lambda tx: arming.wake(tx, now=now))
