@@ -24,7 +24,7 @@ from horae.core.entry import (
     Policy,
     RepeaterRule,
 )
-from horae.core.project import Moment, decided, next_moment, project
+from horae.core.project import Moment, decided, last_moments, next_moment, project
 from horae.timing.cron import Cron
 from horae.timing.repeater import Repeater, RepeaterKind, Unit, parse_repeater
 from horae.timing.zone import ZoneError
@@ -589,3 +589,26 @@ def test_a_delay_that_is_paused_past_its_time_comes_when_the_pause_is_over() -> 
     assert list(project(paused, PAUSED, OVER + DAY)) == [Moment(OVER, "delay:d1")]
     once = replace(paused, rule=OnceRule(at("2026-04-03T12:00Z")))
     assert list(project(once, PAUSED, OVER + DAY)) == [], "any other moment is skipped"
+
+
+@pytest.mark.parametrize(
+    ("expression", "last"),
+    [
+        ("0 9 * * *", "2026-06-05T09:00Z"),
+        ("* * * * * *", "2026-06-05T09:00Z"),
+        ("* * * 1 1 *", "2026-01-01T23:59:59Z"),
+        ("0 0 29 2 *", "2024-02-29T00:00Z"),
+        ("0 0 30 2 *", None),
+    ],
+)
+def test_the_last_moments_are_found_however_long_ago_they_were(
+    expression: str, last: str | None
+) -> None:
+    end = datetime.fromisoformat("2026-06-05T09:00Z")
+    for several in (1, 11):
+        digest = entry(CronRule((Cron(expression),)))
+        found = last_moments(digest, end, several)
+        assert [each.at for each in found[-1:]] == [*map(at, filter(None, [last]))]
+        start = found[0].at if found else end
+        assert tuple(project(digest, start - TINY, end)) == found
+        assert len(found) == (several if last else 0)

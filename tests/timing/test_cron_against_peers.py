@@ -261,23 +261,6 @@ def test_croniter_agrees(case: Case) -> None:
     assert by_croniter(case) == case.ours()
 
 
-@settings(max_examples=scaled(5_000), deadline=None)
-@given(FIVE | SIX, STARTS)
-def test_both_agree_on_what_was_before(expression: str, start: datetime) -> None:
-    case = Case(expression, "UTC", start)
-    assume(not any(differs(case) for differs in [*CRONSIM_DIFFERS, *CRONITER_DIFFERS]))
-    found: list[datetime] = []
-    here = Cron(expression).prev(start)
-    while here is not None and len(found) < MOST:
-        found.append(here)
-        here = Cron(expression).prev(here)
-
-    assert list(islice(CronSim(expression, start, reverse=True), MOST)) == found
-    is_by_second = len(expression.split()) == 6
-    theirs = croniter(expression, start, datetime, second_at_beginning=is_by_second)
-    assert [theirs.get_prev(datetime) for _ in found] == found
-
-
 def case(expression: str, zone: str, start: str) -> Case:
     return Case(expression, zone, datetime.fromisoformat(start).replace(tzinfo=UTC))
 

@@ -7,7 +7,7 @@ a reason. The same call again gives nothing, and so does a clock set back.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from itertools import takewhile
@@ -18,12 +18,11 @@ from msgspec import Struct
 from horae.core import entry as rules
 from horae.core.entry import Entry, Rule, key_time
 from horae.core.project import (
-    TINY,
     Moment,
-    backwards,
     counted,
     counts_from_end,
     decided,
+    last_moments,
     next_moment,
     project,
     unpaused,
@@ -133,18 +132,8 @@ def _many(entry: Entry, since: datetime, now: datetime) -> _Pending | None:
     rest, (_, end) = counted(entry, since, now), entry.policy.clip(since, now)
     if rest is None or rest <= APART:
         return None
-    ends = sorted({at for before in backwards(entry) for at in _newest(before, end)})
-    last = tuple(project(entry, ends[-CAP - 1 :][0] - TINY, end))
+    last = last_moments(entry, end, CAP + 1)
     return _Pending(rest, last[0], last)
-
-
-def _newest(before: Callable[[datetime], datetime | None], end: datetime) -> Iterator[datetime]:
-    moment = before(end + TINY)
-    for _ in range(CAP + 1):
-        if moment is None:
-            return
-        yield moment.astimezone(UTC)
-        moment = before(moment)
 
 
 def _receipts(

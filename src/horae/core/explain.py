@@ -17,7 +17,7 @@ from horae.core.budget import amount_text, usage_of
 from horae.core.decide import usual_catchup
 from horae.core.entry import Entry, Policy
 from horae.core.ports import Listed, Run
-from horae.core.project import TINY, Moment, backwards, counts_from_end, next_moment, tick_delay
+from horae.core.project import TINY, Moment, counts_from_end, last_moments, next_moment, tick_delay
 from horae.core.receipt import Filed, ReasonCode, Status, is_planned
 from horae.core.text import entry_words, moment_text, pause_words
 from horae.core.views import (
@@ -325,13 +325,10 @@ def rest_words(found: Listed) -> str:
 
 def nearest(entry: Entry, window: Window) -> tuple[datetime | None, datetime | None]:
     coming = next_moment(entry, window.end - TINY)
-    _, last = entry.policy.clip(window.start, window.start - TINY)
-    found = [walk_back(last + TINY) for walk_back in backwards(entry)]
-    if isinstance(entry.rule, rules.OnceRule) and entry.rule.at <= last:
-        found = [entry.rule.at]
-    before = [each.astimezone(UTC) for each in found if each is not None]
-    latest = max(filter(entry.policy.allows, before), default=None)
-    return latest, None if coming is None else coming.at
+    before = [each.at for each in last_moments(entry, window.start - TINY, 1)]
+    if isinstance(entry.rule, rules.OnceRule) and entry.policy.allows(entry.rule.at):
+        before = [at for at in (entry.rule.at.astimezone(UTC),) if at < window.start]
+    return next(iter(before), None), None if coming is None else coming.at
 
 
 def filed_policy_words(filed: Filed, *, zone_name: str) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache, partial
+from functools import lru_cache
 from heapq import merge
 from itertools import islice, takewhile
 from typing import NamedTuple
@@ -120,6 +121,7 @@ _DAWN = datetime.min.replace(tzinfo=UTC)
 _DUSK = datetime.max.replace(tzinfo=UTC)
 TINY = timedelta(microseconds=1)
 _SECOND = timedelta(seconds=1)
+_SHORT, _LONG = timedelta(seconds=90), timedelta(days=366 * 50)  # eight times this is enough
 _STEPS = {Unit.HOUR: timedelta(hours=1), Unit.DAY: timedelta(days=1), Unit.WEEK: timedelta(days=7)}
 
 
@@ -238,14 +240,28 @@ def counted(entry: Entry, start: datetime, end: datetime) -> int | None:
 _count_crons = lru_cache(maxsize=1 << 16)(count_any)
 
 
-def backwards(entry: Entry) -> list[Callable[[datetime], datetime | None]]:
-    """Return functions that give the last moment before a time, of what can be walked back."""
-    match entry.rule:
-        case rules.CronRule(crons):
-            return [cron.prev for cron in crons]
-        case rules.RepeaterRule(anchor, repeater) if not counts_from_end(entry.rule):
-            return [partial(repeater.before, anchor, zone=zone(entry.zone))]
-    return []
+def last_moments(entry: Entry, end: datetime, count: int) -> tuple[Moment, ...]:
+    """Return the last moments up to and with *end*, if they can be counted without a walk.
+
+    They are looked for forward, from as far back as needed, and at most from 400 years before.
+    """
+    entry, (_, end) = unpaused(entry), entry.policy.clip(_DAWN, end)
+
+    def since(span: timedelta) -> datetime:
+        return end - span if end - _DAWN > span else _DAWN
+
+    near, far = timedelta(0), _SHORT
+    while (many := counted(entry, since(far), end)) is not None and many < count:
+        if far > _LONG or since(far) == _DAWN:
+            break
+        near, far = far, far * 8
+    while many is not None and many > 8 * count and far - near > TINY:
+        middle = near + (far - near) / 2
+        some = counted(entry, since(middle), end) or 0
+        near, far, many = (near, middle, some) if some >= count else (middle, far, many)
+    if not many:
+        return ()
+    return tuple(deque(project(entry, since(far), end), maxlen=count))
 
 
 def counts_from_end(rule: Rule) -> bool:

@@ -38,9 +38,7 @@ _LONGEST_WAIT: Final = 41
 _PATIENCE: Final = 150
 # No zone changes its clock twice within three days.
 _QUIET: Final = timedelta(days=3)
-_SHORT: Final = timedelta(seconds=90)  # how far back a last moment is looked for at first
 _BEFORE_ALL: Final = datetime(FIRST_YEAR - 1, 12, 31, 23, 59, 59, tzinfo=UTC)
-_DAWN: Final = datetime(1, 6, 1, tzinfo=UTC)  # in the year that is left out, in every zone
 
 
 @final
@@ -108,29 +106,6 @@ class Cron:
         '2026-03-29T03:00:00+02:00'
         """
         return self._after(self._local(after, "next"))
-
-    def prev(self, before: datetime) -> datetime | None:
-        end = in_utc(self._local(before, "prev"))
-        start, span, found = end, _SHORT, None
-        # Look further and further back, until the next moment from there lies before the end.
-        while found is None or found >= end:
-            if start <= _DAWN:
-                return None
-            start = end - span if end - _DAWN > span else _DAWN
-            span *= 8
-            found = self._after(start.astimezone(self._tzinfo))
-        if self._starred and not self._years and end.year - found.year > _PATIENCE:
-            return None
-        # Between the last moment known and the end lie no more than those after the middle.
-        high = end
-        while (later := self._after(found)) is not None and later < end:
-            middle = in_utc(later) + (high - later) / 2
-            found, ahead = later, self._after(middle.astimezone(self._tzinfo))
-            if ahead is not None and ahead < end:
-                found = ahead
-            else:
-                high = middle
-        return found
 
     def upcoming(self, after: datetime, n: int) -> list[datetime]:
         return list(islice(self._moments(self._local(after, "upcoming")), n))

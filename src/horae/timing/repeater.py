@@ -114,14 +114,6 @@ class Repeater(Struct, frozen=True, omit_defaults=True):
     def after(self, anchor: datetime, moment: datetime, *, zone: ZoneInfo) -> datetime | None:
         return self._moment(anchor, self._place_after(anchor, moment, zone), zone)
 
-    def before(self, anchor: datetime, moment: datetime, *, zone: ZoneInfo) -> datetime | None:
-        # Places that a gap has moved onto this very moment are not before it.
-        for n in range(self._place_after(anchor, moment, zone) - 1, -1, -1):
-            at = self._moment(anchor, n, zone)
-            if at is not None and at < moment:
-                return at
-        return None
-
     def between(
         self, anchor: datetime, start: datetime, end: datetime, *, zone: ZoneInfo
     ) -> Iterator[datetime]:
