@@ -617,8 +617,35 @@ def test_a_message_of_claude_counts_once_with_the_usage_that_it_said_last() -> N
     assert not meter.feed('{"type": "system"}\nwords\n')
     assert meter.feed(said("a", 100, 1) + said("a", 100, 5))
     assert meter.feed(said("b", 200, 7))
-    assert meter.tokens == 332
-    assert meter.models() == {"m": TokenCounts(320, 0, 20, 12)}
+    assert meter.total() == Result(tokens_in=320, tokens_out=12, model="m")
+
+
+def test_a_session_that_claude_does_not_know_is_named_in_the_error_and_nowhere_else() -> None:
+    # As Claude Code 2.1.197 says it.
+    why = "No conversation found with session ID: 9e2e182e-e249"
+    said = {
+        "type": "result", "subtype": "error_during_execution", "is_error": True, "num_turns": 0,
+        "session_id": "9e2e182e-e249", "total_cost_usd": 0, "usage": {"input_tokens": 0},
+        "errors": [why],
+    }  # fmt: skip
+    found = programs.read_answer(json.dumps(said), Answers.CLAUDE, now=NOW, code=1)
+    assert (found.error, found.session, found.fault) == (why, "", None)
+
+
+def test_of_a_stream_that_was_cut_off_the_session_and_the_tokens_are_known() -> None:
+    model = "claude-sonnet-4-5"
+    usage = {"input_tokens": 10, "cache_read_input_tokens": 1_000_000, "output_tokens": 2}
+    message = {"id": "a", "model": model, "usage": usage}
+    events = [
+        {"type": "system", "subtype": "init", "session_id": "one"},
+        {"type": "assistant", "session_id": "one", "message": message},
+    ]
+    printed = "".join(json.dumps(each) + "\n" for each in events) + '{"type": "assi'
+    found = programs.read_answer(printed, Answers.CLAUDE, now=NOW, code=None)
+    assert (found.session, found.tokens_in, found.is_read) == ("one", 1_000_010, False)
+    assert found.cost == programs.price(model, TokenCounts(1_000_010, 0, 1_000_000, 2))
+    codex = '{"type": "thread.started", "thread_id": "two"}\n'
+    assert programs.read_answer(codex, Answers.CODEX, now=NOW, code=None).session == "two"
 
 
 def test_tokens_without_a_cost_are_priced_by_the_list_price_of_their_model() -> None:

@@ -333,9 +333,7 @@ async def test_the_answer_of_a_known_program_decides_and_its_cost_is_kept(stage:
 
 
 @story
-async def test_a_run_goes_on_with_the_session_of_the_last_one_unless_that_failed(
-    stage: Stage,
-) -> None:
+async def test_a_run_goes_on_with_the_session_of_the_last_one(stage: Stage) -> None:
     stage.program("claude", 'shift 3; echo "$*" >args; cat answer')
     wren = agent(":COMMAND: claude", ":RESUME: yes")
 
@@ -349,10 +347,64 @@ async def test_a_run_goes_on_with_the_session_of_the_last_one_unless_that_failed
     assert await args(wren, "two") == "--resume=one"
     assert await args(agent(":COMMAND: claude"), "three") == ""
     assert await args(wren, "--yolo") == "--resume=two"  # no session is called so
-    assert await args(wren, "four", is_error=True) == "--resume=two"
-    assert await args(wren, "five") == ""
     own = agent(":COMMAND: claude -p --resume=x", ":RESUME: yes")
-    assert "five" not in await args(own, "six")
+    assert "two" not in await args(own, "six")
+
+
+MESSAGE = {"id": "m", "model": "big-1", "usage": {"input_tokens": 9, "output_tokens": 9}}
+EVENTS = [
+    {"type": "system", "subtype": "init", "session_id": "two"},
+    {"type": "assistant", "session_id": "two", "message": MESSAGE},
+]
+
+
+def fails_with(error: str, turns: int = 1) -> str:
+    """Return a script that fails before the model has answered."""
+    silent = {"is_error": True, "usage": {}, "modelUsage": {}, "session_id": "two"}
+    said = {**ANSWER, **silent, "result": error, "num_turns": turns}
+    return f"echo '{json.dumps(said)}'; exit 1"
+
+
+ANSWERED = "".join(f"echo '{json.dumps(each)}'\n" for each in EVENTS)
+
+
+@pytest.mark.parametrize(
+    ("script", "times", "goes_on"),
+    [
+        (f"{ANSWERED}exit 1", 4, True),
+        (f"{ANSWERED}exec sleep 1000", 1, True),  # until its time limit
+        (f"{ANSWERED}kill -9 $$", 1, True),
+        (fails_with("API Error: 529 overloaded"), 4, True),
+        (fails_with("Invalid API key"), 2, True),
+        (fails_with("Prompt is too long"), 3, False),
+        (fails_with("No conversation found", turns=0), 1, False),
+        ("echo 'no rollout found' >&2; exit 1", 1, False),
+    ],
+)
+@story
+async def test_a_session_ends_only_if_the_program_cannot_go_on_with_it(
+    stage: Stage, script: str, times: int, goes_on: bool
+) -> None:
+    wren = agent(":COMMAND: claude", ":RESUME: yes")
+    good = f"echo \"$*\" >args; echo '{json.dumps({**ANSWER, 'session_id': 'two'})}'"
+    stage.program("claude", good)
+    await stage.told(wren)
+    stage.program("claude", script)
+    for _ in range(times):
+        ended = await stage.told(wren, timeout=timedelta(seconds=2))
+        assert ended.outcome not in {Status.DONE, Status.NO_WORK}
+    stage.program("claude", good)
+    await stage.told(wren)
+    assert ("--resume=two" in (stage.work / "args").read_text()) == goes_on
+
+
+@story
+async def test_a_run_goes_on_with_the_session_of_a_first_run_that_was_killed(stage: Stage) -> None:
+    wren = agent(":COMMAND: claude", ":RESUME: yes")
+    for script in (f"{ANSWERED}kill -9 $$", 'echo "$*" >args'):
+        stage.program("claude", script)
+        await stage.told(wren)
+    assert "--resume=two" in (stage.work / "args").read_text()
 
 
 @story

@@ -264,11 +264,11 @@ def read_answer(printed: str, answers: Answers, *, now: datetime, code: int | No
     """Return what a program that ended at a time, with an exit code, has answered."""
     reader = _READERS.get(answers)
     found = None if reader is None else reader(printed)
-    if found is None and code != 0 and fault_in(printed[-_LAST:]) is not None:
-        # It failed before it could answer, and all that it said is in words.
-        found = Result(error=_last_line(printed), is_read=True)
     if found is None:
-        return Result(printed.strip())
+        found = _cut(printed) if answers in EVENTS else Result(printed.strip())
+        if reader is not None and code != 0 and fault_in(printed[-_LAST:]) is not None:
+            # It failed before it could answer, and all that it said is in words.
+            found = replace(found, text="", error=_last_line(printed), is_read=True)
     if not found.error:
         return replace(found, fault=None, resets_at=None)
     fault = found.fault or fault_in(found.error)
@@ -344,7 +344,14 @@ def _claude(printed: str) -> Result | None:
     got = _sum(each.get("outputTokens") for each in models)
     text = _text(said.get("result"))
     has_failed = said.get("is_error") is True or said.get("subtype", "success") != "success"
-    why = text or _text(said.get("subtype")) or "the agent reported a failure without a reason"
+    errors = said.get("errors")
+    listed = "; ".join(filter(None, map(_text, errors if isinstance(errors, list) else [])))
+    why = (
+        text
+        or listed
+        or _text(said.get("subtype"))
+        or "the agent reported a failure without a reason"
+    )
     return Result(
         text,
         why if has_failed else "",
@@ -352,9 +359,10 @@ def _claude(printed: str) -> Result | None:
         tokens_in=_sum(usage.get(kind) for kind in _SENT) if sent is None else sent,
         tokens_out=_count(usage.get("output_tokens")) if got is None else got,
         cost=_cost(said.get("total_cost_usd")),
-        steps=_count(said.get("num_turns")),
+        steps=(turns := _count(said.get("num_turns"))),
         model=_only(_table(said.get("modelUsage"))),
-        session=_session(said.get("session_id")),
+        # It names the session that it was asked to go on with, also if it does not know it.
+        session="" if turns == 0 else _session(said.get("session_id")),
         fault=Fault.LIMIT if limit else fault_in("", status=_count(said.get("api_error_status"))),
         resets_at=at_epoch(limit.get("resetsAt")),
     )
@@ -391,17 +399,20 @@ class Meter:
             is_told = True
         return is_told
 
-    @property
-    def tokens(self) -> int:
-        return sum(counts.sent + counts.got for _, counts in self._of.values())
-
-    def models(self) -> dict[str, TokenCounts]:
-        """Return the tokens by model."""
-        found: dict[str, TokenCounts] = {}
+    def total(self, named: str = "") -> Result:
+        """Return the tokens, and what they cost; *named* is the model of what names none."""
+        of: dict[str, TokenCounts] = {}
         for model, counts in self._of.values():
-            was = found.get(model, TokenCounts())
-            found[model] = TokenCounts(*map(sum, zip(was, counts, strict=True)))
-        return found
+            was = of.get(model or named, TokenCounts())
+            of[model or named] = TokenCounts(*map(sum, zip(was, counts, strict=True)))
+        costs = [each for each in map(price, of, of.values()) if each is not None]
+        return Result(
+            tokens_in=sum(each.sent for each in of.values()) if of else None,
+            tokens_out=sum(each.got for each in of.values()) if of else None,
+            cost=sum(costs) if costs else None,
+            model=_only(of),
+            is_estimate=bool(costs),
+        )
 
 
 def price(model: str, counts: TokenCounts) -> float | None:
@@ -420,6 +431,15 @@ def price(model: str, counts: TokenCounts) -> float | None:
         return _cost(float(calc_price(usage, model).total_price))
     except (LookupError, ValueError):
         return None
+
+
+def _cut(printed: str) -> Result:
+    """Return what is known of a stream of events that has no end."""
+    meter = Meter()
+    meter.feed(printed)
+    names = (event.get("session_id") or event.get("thread_id") for event in _events(printed))
+    session = next(filter(None, map(_session, names)), "")
+    return replace(meter.total(), text=printed.strip(), session=session)
 
 
 def _rejected(printed: str) -> Mapping[str, object]:

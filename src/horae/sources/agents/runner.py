@@ -23,7 +23,7 @@ from msgspec import MsgspecError, Struct, structs
 from msgspec.json import decode, encode
 
 from horae.core.agent import Agent, AgentNotFoundError, RunnerKind
-from horae.core.budget import DOLLAR, LEFT, LEFT_TOKENS, Usage, left_facts
+from horae.core.budget import LEFT, LEFT_TOKENS, left_facts, usage_of
 from horae.core.command import Unready
 from horae.core.entry import ASKED, REQUEST
 from horae.core.ports import (
@@ -102,6 +102,7 @@ _CODES: Final = {
 }
 _LONGEST_RESULT: Final = 8 << 20
 _LONGEST_SESSION: Final = 1 << 10
+_MOST_FAILURES: Final = 3  # of a session, before the model answers
 _LOOK: Final = 0.5  # seconds between two looks at what a run has used
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EDITS: Final = (
@@ -567,14 +568,11 @@ class AgentHost:
         directory: Path,
         how: _How,
         secrets: tuple[bytes, ...],
-        used: Usage | None = None,
     ) -> tuple[Ended, str]:
         """Return the end of a run with all that is known of it, and the whole answer."""
         try:
             before, code = _Session.read(how.session), ended.exit_code
             result = await asyncio.to_thread(_result, directory, how, secrets, code, before)
-            if result.cost is None and used is not None and used.cost is not None:
-                result = replace(result, cost=used.cost / DOLLAR, is_estimate=True)
             ended = _answered_by(_with_result(ended, result, how), how.by)
             await asyncio.to_thread(_note_session, how.session, ended, result, before)
             made = await self.trees.deliver(how.key, run=how.run, is_member=how.is_member)
@@ -613,7 +611,6 @@ class AgentRun:
     spec: Spec
     how: _How
     balances: tuple[Balance, ...] = ()
-    used: Usage | None = None  # so far, if it says so while it goes on
     answer: str = ""  # once it has ended, all that the agent answered
     is_let_go: bool = False
 
@@ -638,7 +635,7 @@ class AgentRun:
         finally:
             over = None if watching is None else await _stopped(watching)
         _remove(directory / PROMPT_NAME)
-        ended, self.answer = await self.host.over(ended, directory, self.how, secrets, self.used)
+        ended, self.answer = await self.host.over(ended, directory, self.how, secrets)
         if over is not None and ended.outcome is Status.KILLED:
             return structs.replace(ended, reason=Reason(ReasonCode.BUDGET, _exceeded(over)))
         return ended
@@ -656,15 +653,15 @@ class AgentRun:
         """Note what the run uses while it goes on; end it, and return the purse it exceeds."""
         assert self.spending is not None, "it is watched"
         output, meter, at, rest = RunLog(self.spec.directory / LOG_NAME), programs.Meter(), 0, b""
-        is_told = True
+        is_told, named = True, self.how.model or ""
         while True:
             data, at = await asyncio.to_thread(output.read, at)
             lines, _, rest = (rest + data).rpartition(b"\n")
             is_told = not meter.feed(lines.decode("utf-8", "replace")) and is_told
             if not data and not is_told:
-                self.used = await asyncio.to_thread(_used, meter, self.how.model)
+                used = usage_of((await asyncio.to_thread(meter.total, named)).facts())
                 try:
-                    over = await self.spending.use(self.spec.run, self.balances, self.used)
+                    over = await self.spending.use(self.spec.run, self.balances, used)
                 except LedgerUnavailableError as error:
                     log.debug("what run %d spends is not recorded yet: %s", self.spec.run, error)
                     over = None
@@ -693,12 +690,6 @@ async def _stopped(watching: asyncio.Task[Balance]) -> Balance | None:
 def _exceeded(over: Balance) -> str:
     spent = over.purse.words(over.spent + over.live)
     return f"the run exceeded the budget {over.purse}: {spent} spent"
-
-
-def _used(meter: programs.Meter, model: str | None) -> Usage:
-    costs = [programs.price(name or model or "", each) for name, each in meter.models().items()]
-    known = [each for each in costs if each is not None]
-    return Usage(round(sum(known) * DOLLAR) if known else None, meter.tokens)
 
 
 def _with_result(ended: Ended, result: programs.Result, how: _How) -> Ended:
@@ -764,6 +755,7 @@ class _Session(Struct, frozen=True, omit_defaults=True):
     id: str = ""  # empty: a new one begins
     tokens_in: int = 0
     tokens_out: int = 0
+    failures: int = 0  # in a row, before the model answered
 
     @classmethod
     def read(cls, path: str) -> _Session:
@@ -775,18 +767,29 @@ class _Session(Struct, frozen=True, omit_defaults=True):
 
 
 def _note_session(path: str, ended: Ended, result: programs.Result, before: _Session) -> None:
-    """Note a session for the next run; after one that failed, the next begins a new one."""
-    if path and ended.outcome is Status.FAILED:
+    """Note the session with which the next run goes on.
+
+    It is dropped if its program does not know it any more, or fails in it again and again before
+    the model answers, as when it is too long. Programs put both into changing words, so what
+    counts are the session and the tokens of the answer.
+    """
+    if not path:
+        return
+    is_at_fault = ended.outcome is Status.FAILED and result.fault is None
+    is_silent = is_at_fault and not (result.tokens_in or result.tokens_out)
+    was = before if before.id == result.session else _Session()
+    if is_silent and (was.failures + 1 >= _MOST_FAILURES or not was.id):
         _remove(Path(path))
-    elif path and result.session:
-        was = before if before.id == result.session else _Session()
-        sent, got = (
+    elif result.session:
+        noted = _Session(
+            result.session,
             was.tokens_in + (result.tokens_in or 0),
             was.tokens_out + (result.tokens_out or 0),
+            was.failures + 1 if is_silent else 0,
         )
         try:
             os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
-            _write(Path(path), encode(_Session(result.session, sent, got)).decode())
+            _write(Path(path), encode(noted).decode())
         except OSError as error:
             log.warning("the next run cannot go on with the session: %s", error)
 
