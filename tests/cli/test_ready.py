@@ -90,6 +90,22 @@ def test_check_names_the_program_the_policy_and_the_agent_that_are_not_there(hom
     assert found[".agentd/workflows/once.yml", 7, "agentd"]["message"] == POLICY
 
 
+def test_check_names_an_else_that_cannot_answer(call: Call) -> None:
+    def told(other: str) -> list[tuple[int, str, str]]:
+        plan = f"* wren :agent:\n:PROPERTIES:\n:COMMAND: cat\n:ELSE: {other}\n:END:\nSing.\n"
+        Path("plan.org").write_text(f"{plan}* moss :agent:\nGrow.\n")
+        found = call("check", ".", "--json").data
+        return [(e["line"], e["message"], e["fix"]) for e in found if e["code"] == "else-unknown"]
+
+    assert told("moss") == told("cat -u") == []
+    message = "neither an agent nor a program that can run here: nosuch is not on the PATH"
+    assert told("nosuch") == [
+        (4, f":ELSE: names {message}", "write the name of an agent, or install it")
+    ]
+    itself = ":ELSE: names the agent itself"
+    assert told("wren") == [(4, itself, "name another agent, or a program")]
+
+
 def test_check_is_silent_when_all_of_it_can_run(home: Call) -> None:
     Path("plan.org").write_text(PLAN.replace("no-such-program", "true").replace("nobody", "wren"))
     Path("wren.org").write_text(WREN.replace("no-such-agent", "cat"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -71,6 +72,7 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, output: Out
         for _, section in agent_sections(plan):
             found += check_agent(section, name)
     found += _check_blocks(read, root)
+    found += _check_else(read, config)
     found += _check_alerts(read, paths)
     found += config.findings
     found += _check_crew(config)
@@ -215,6 +217,39 @@ def _check_blocks(plans: Iterable[tuple[str, Plan]], root: str) -> Iterator[Diag
             continue
         found = SectionFinding(0, "agent-unready", severity, reason, fix)
         yield found.located(name, plan.places()[index], plan.headlines[index].text)
+
+
+def _check_else(plans: Iterable[tuple[str, Plan]], config: Config) -> Iterator[Diagnostic]:
+    """Yield each `:ELSE:` that cannot answer: no agent and no program here, or the agent itself."""
+    known: set[str] | None = None
+    for name, plan in plans:
+        for headline, place in zip(plan.headlines, plan.places(), strict=True):
+            other, is_agent = headline.props.get("ELSE", "").strip(), "agent" in headline.tags
+            if not other or "HOST" in headline.props or not (is_agent or is_entry(headline)):
+                continue
+            if known is None:
+                from horae.context import find_agents
+
+                known = {each.name for each in find_agents(config).registry}
+            own = headline.props.get("ID", headline.title) if is_agent else ""
+            if other == own:
+                message, fix = "names the agent itself", "name another agent, or a program"
+            elif other not in known and (why := _why_unready(other, config.root)) is not None:
+                message = f"names neither an agent nor a program that can run here: {why.reason}"
+                fix = "write the name of an agent, or install it"
+            else:
+                continue
+            at, text = place_of(headline, "ELSE"), f":ELSE: {message}"
+            found = SectionFinding(at, "else-unknown", Severity.WARNING, text, fix)
+            yield found.located(name, place, headline.text)
+
+
+def _why_unready(text: str, root: str) -> command.Unready | None:
+    try:
+        argv = shlex.split(text)
+    except ValueError:
+        return None  # said by what reads it
+    return why_unready(argv, directory=root, environ=os.environ)
 
 
 def _check_crew(config: Config) -> Iterator[Diagnostic]:

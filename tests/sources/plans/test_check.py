@@ -195,6 +195,7 @@ def test_every_code_is_in_the_reference_with_its_severity() -> None:
         "program": "warning",
         "secret": "warning",
         "agent-unready": "error, warning",
+        "else-unknown": "warning",
     }
     told = {code: severity.lower() for code, severity in found} | {"drift": "warning, info"}
     assert rows == {**of_keys, **of_machines, **told}
