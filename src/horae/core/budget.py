@@ -21,6 +21,8 @@ from horae.timing.zone import instant, local, zone
 DOLLAR: Final = 1_000_000  # costs are whole millionths of a dollar, whose sums are exact
 FIX: Final = "write an amount per hour, day, week or month, such as $2/day; 200k tokens/week"
 LAST: Final = 20  # runs of an entry whose median is what the next one is expected to cost
+# A forecast sums many runs: of 20 that vary by 15 % the median is off by 4 %, of 100 by 2 %.
+FORECAST: Final = 100
 LONGEST: Final = timedelta(days=32)  # of a period, and more
 NEAR: Final = 0.8  # of a purse: from here on an alert may follow
 ALL: Final = "all"  # the purse of everything

@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from horae.core import entry as rules
-from horae.core.budget import ALL, LAST, Balance, Drawn, Purse, Usage, balance
+from horae.core.budget import ALL, FORECAST, LAST, Balance, Drawn, Purse, Usage, balance
 from horae.core.ports import SpentRun, micros, moment
 from horae.core.receipt import Reason, ReasonCode, Status, is_planned
 from horae.store.codec import read_agents
@@ -58,8 +58,8 @@ def balances(
     return found
 
 
-def last(tx: Transaction, entry: int) -> list[Usage]:
-    return tx.every(lambda row: Usage(*row), "purse.last", name=own(entry), most=LAST)
+def last(tx: Transaction, entry: int, most: int = LAST) -> list[Usage]:
+    return tx.every(lambda row: Usage(*row), "purse.last", name=own(entry), most=most)
 
 
 def draw(
@@ -140,7 +140,7 @@ def of_receipts(tx: Transaction, numbers: Iterable[int]) -> dict[int, Usage]:
 
 
 def usual(tx: Transaction, entries: Iterable[int]) -> dict[int, list[Usage]]:
-    return {each: last(tx, each) for each in entries}
+    return {each: last(tx, each, FORECAST) for each in entries}
 
 
 def _spent(row: Any) -> SpentRun:
