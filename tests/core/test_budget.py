@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, strategies as st
+from msgspec import UNSET
 
 from core.world import DAY, HOUR, MINUTE, NINE, SECOND, at, cron, stamped, story, world
 from horae.core.budget import (
@@ -24,6 +25,7 @@ from horae.core.budget import (
     parse_budget,
 )
 from horae.core.entry import PolicyError, policy_of
+from horae.core.explain import WhyQuestion
 from horae.core.ports import Ended, Process, RunEnd
 from horae.core.receipt import Reason, ReasonCode, Receipt, Status
 from horae.core.service import Service
@@ -205,6 +207,23 @@ async def test_what_runs_once_is_held_until_the_period_ends_also_across_a_restar
         await here.outage(2 * HOUR)
         await here.until(at("2026-04-02T00:00Z"))
         assert here.runs() == ["04-01 09:00 at 04-01 09:00", "04-01 10:00 at 04-02 00:00"]
+
+
+@story
+async def test_why_a_budget_holds_a_request_does_not_propose_another_one() -> None:
+    plan = "* Poll\n:PROPERTIES:\n:COMMAND: true\n:BUDGET: 1 run/day\n:END:\n"
+    async with world(plan) as here:
+        service = Service(
+            ledger=here.ledger,
+            clock=here.clock,
+            ids=iter("abc").__next__,
+            poke=here.engine.note_change,
+        )
+        for status, way in ((Status.DONE, "run it now with `horae run 1`"), (Status.HELD, UNSET)):
+            await service.run_now("Poll")
+            await here.advance(MINUTE)
+            last, coming = (await service.why(WhyQuestion("Poll"))).answers
+            assert (last.status, coming.way) == (status, way)
 
 
 @story

@@ -10,7 +10,7 @@ import pytest
 from horae.core.explain import run_words
 from horae.core.ports import Run
 from horae.core.receipt import Reason, ReasonCode, Status
-from horae.core.views import attempt
+from horae.core.views import attempts
 
 NINE = datetime(2026, 4, 1, 9, tzinfo=UTC)
 
@@ -44,4 +44,5 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_an_attempt_is_either_started_or_not_started(case: Case) -> None:
-    assert run_words(attempt(case.run, "UTC"), "UTC") == f"attempt 1 (run 7): {case.words}"
+    [run] = attempts([case.run], "UTC")
+    assert run_words(run, "UTC") == f"attempt 1 (run 7): {case.words}"

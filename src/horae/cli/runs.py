@@ -376,7 +376,7 @@ async def _meant(
     if attempt is not None:
         found = await _meant(service, what, client=client)
         runs = (await service.receipt(found.receipt)).runs
-        number = next((each.run for each in runs if each.attempt == attempt), None)
+        number = next((each.run for each in reversed(runs) if each.attempt == attempt), None)
         if number is None:
             raise views.RunNotFoundError(f"attempt {attempt} of receipt {found.receipt}")
         return await service.run(number)
@@ -423,7 +423,7 @@ def _obstacle(client: Client, told: views.ReceiptDetail) -> str:
     if told.runs:
         last = told.runs[-1]
         ended = f"attempt {last.attempt} {last.outcome or 'ended'} ({told.reason})"
-        return f"{title}: {ended}; attempt {last.attempt + 1} {start}"
+        return f"{title}: {ended}; attempt {told.attempts + 1} {start}"
     return f"{title} waits: {told.reason}; the run {start}"
 
 

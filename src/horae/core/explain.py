@@ -25,7 +25,7 @@ from horae.core.views import (
     EntryLine,
     WhyLine,
     WhyLines,
-    attempt,
+    attempts,
     of_receipt,
     shaped,
     zoned,
@@ -179,7 +179,7 @@ def line_of(filed: Filed, runs: Iterable[Run], zone_name: str) -> WhyLine:
         "at": receipt.planned_at,
         "said": f"{what.replace('_', ' ')}: {receipt.reason}{many}",
         "policy": filed_policy_words(filed, zone_name=zone_name),
-        "runs": tuple(attempt(run, zone_name) for run in runs),
+        "runs": attempts(runs, zone_name),
         "way": approval_way(filed) or UNSET,
     }
     parts = receipt, filed, filed.origin
@@ -253,12 +253,14 @@ def longer_words(rule: rules.CadenceRule) -> str:
     return f" ({lengths} after the end of the last tick: {why} in a row)"
 
 
-def nothing_comes(found: Listed, *, unassigned: str = "") -> WhyLine:
+def nothing_comes(found: Listed, last: Sequence[WhyLine] = (), unassigned: str = "") -> WhyLine:
     """Return why no time comes, or why a task is not assigned; else how to run an entry."""
     if unassigned:
         return bare_line(f"not assigned: {unassigned}", is_moment=False)
     item, way = found.item, ""
-    if isinstance(item, Entry) and isinstance(item.rule, rules.OnDemandRule) and not found.gone_at:
+    is_on_demand = isinstance(item, Entry) and isinstance(item.rule, rules.OnDemandRule)
+    # What holds the last request would hold another one, too.
+    if is_on_demand and not found.gone_at and not any(e.status is Status.HELD for e in last):
         way = f"run it now with `horae run {found.number}`"
         if found.pause is not None:  # a paused entry cannot be run
             way = f"resume it with `horae resume {found.number}`, then {way.replace('now ', '')}"
@@ -384,7 +386,8 @@ def run_words(run: Attempt, zone_name: str, *, is_over: bool = False) -> str:
     """Return a run in words; *is_over*: nobody has recorded its end yet."""
     since = moment_text(run.started_at, zone_name)
     where = f" on {run.node}" if run.node else ""
-    attempt = f"attempt {run.attempt} (run {run.run})"
+    is_limited = run.outcome is Status.LIMITED  # and no attempt is used
+    attempt = f"run {run.run}" if is_limited else f"attempt {run.attempt} (run {run.run})"
     begun = f"{attempt}: started {since}{where}"
     if run.ended_at is None and is_over:
         return f"{begun}; its end is not recorded yet"

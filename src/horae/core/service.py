@@ -493,8 +493,8 @@ class Service:
     async def receipt(self, number: int) -> views.ReceiptDetail:
         """Return one receipt with its runs."""
         [line] = await self._lines([await self.filed(number)])
-        runs = [views.attempt(run, line.zone) for run in await self.ledger.runs_of(number)]
-        return views.ReceiptDetail(**structs.asdict(line), runs=tuple(runs))
+        runs = views.attempts(await self.ledger.runs_of(number), line.zone)
+        return views.ReceiptDetail(**structs.asdict(line), runs=runs)
 
     async def run_of(self, number: int) -> Run:
         """Return a run as the ledger has it."""
@@ -507,7 +507,8 @@ class Service:
         """Return one run."""
         run = await self.run_of(number)
         [line] = await self._lines([await self.filed(run.receipt)])
-        return views.run_line(run, line)
+        runs = views.attempts(await self.ledger.runs_of(run.receipt), line.zone)
+        return views.run_line(run, line, next(e.attempt for e in runs if e.run == number))
 
     async def last_run(self, word: str) -> views.RunLine:
         found = await self.named(word)
@@ -576,7 +577,7 @@ class Service:
             last = [await self._told(each, about.zone) for each in await self._last(found)]
             coming = explain.answers(found, [], _coming(found, now=now), now=now)
             if not coming and (not last or isinstance(found.item, Entry)):
-                coming = [explain.nothing_comes(found, unassigned=await self._idle(found, last))]
+                coming = [explain.nothing_comes(found, last, await self._idle(found, last))]
             return explain.why_lines(about, [*last, *(() if obstacle else coming)], **how)
         check_calendar(window.start, window.end)
         start, end = window.start - TINY, window.end - TINY

@@ -6,7 +6,7 @@ of their entry. A field that may be missing is UNSET, and every other one is alw
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -17,7 +17,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from horae.core.entry import Entry, Origin
 from horae.core.inbox import EntryState, InboxState
-from horae.core.receipt import Filed, Reason, Status
+from horae.core.receipt import Filed, Reason, ReasonCode, Status
 from horae.core.text import entry_words, size_text
 from horae.errors import Exit, HoraeError
 from horae.timing.zone import zone
@@ -624,12 +624,20 @@ def of_receipt(filed: Filed) -> dict[str, object]:
     }
 
 
-def attempt(run: Run, zone_name: str) -> Attempt:
-    return shaped(Attempt, zone_name, run, **_of_run(run))
+def attempts(runs: Iterable[Run], zone_name: str) -> tuple[Attempt, ...]:
+    """Return the runs of a receipt; only one that was let go and met no limit uses an attempt."""
+    found: list[Attempt] = []
+    count = 0
+    for run in runs:
+        if "by" in run.facts and found[-1:] and found[-1].reason_code == ReasonCode.PROVIDER_ERROR:
+            count -= 1  # `:ELSE:` answers in the same attempt
+        found.append(shaped(Attempt, zone_name, run, **_of_run(run), attempt=count + 1))
+        count += run.outcome not in {None, Status.LIMITED}
+    return tuple(found)
 
 
-def run_line(run: Run, line: ReceiptLine) -> RunLine:
-    own = {**_of_run(run), "receipt": line.receipt}
+def run_line(run: Run, line: ReceiptLine, attempt: int) -> RunLine:
+    own = {**_of_run(run), "receipt": line.receipt, "attempt": attempt}
     return shaped(RunLine, line.zone, run, line, **own)
 
 

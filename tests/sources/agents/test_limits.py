@@ -20,8 +20,10 @@ from horae.app import build, keep
 from horae.client import connect
 from horae.config import load
 from horae.core.clock import SystemClock
+from horae.core.explain import run_words
 from horae.core.ports import receipts_of
 from horae.core.receipt import FINAL, ReasonCode, Status
+from horae.core.views import attempts
 from horae.sources.agents import limits, programs
 from scale import scaled
 from waiting import until, wait_until
@@ -286,6 +288,11 @@ async def test_else_answers_in_the_same_receipt_after_a_limit_and_not_after_a_fa
         first, second = await app.ledger.runs_of(wren.number)
         assert (first.outcome, second.outcome) == (Status.LIMITED, Status.DONE)
         assert second.facts["by"] == f"{ground.side}/codex exec"
+        words = [run_words(each, "UTC") for each in attempts([first, second], "UTC")]
+        assert [each.partition(": started")[0] for each in words] == [
+            f"run {first.number}",  # it was limited, and used no attempt
+            f"attempt 1 (run {second.number})",
+        ]
         await ticked(app, "moss")  # the limit is known: it is not asked again
         await ended(app, 2)
         assert ground.starts() == Counter({"wren claude": 1, "wren codex": 1, "moss codex": 1})
