@@ -18,7 +18,7 @@ from horae.cli.group import horae as command
 from horae.cli.run import run
 from horae.cli.up import _words
 from horae.config import SETTINGS, SettingError, SettingsChangedError, confirm, load, untrusted
-from horae.config.trust import TrustError
+from horae.context import TrustError
 from horae.core.actor import acting
 from horae.core.guarded import GUARDED, is_guarded
 from horae.files.git.arrivals import NAME, ArrivalsError, arrivals_at

@@ -26,10 +26,10 @@ from msgspec import to_builtins
 import horae
 from horae import __version__
 from horae.config import Config, known_names, load, secrets_of, state_directory
-from horae.config.trust import EngineSettings
 from horae.context import (
     TRIGGER_FILES,
     Context,
+    EngineSettings,
     block_agents,
     board_agents,
     crew_source,
@@ -90,8 +90,7 @@ from horae.sources.crew.runner import KeeperRunner, mirror
 from horae.sources.crew.source import NoCrew, Roster
 from horae.sources.plans.runner import CommandRunner
 from horae.sources.plans.source import OrgSource, words_at
-from horae.sources.triggers.poller import GithubPoller, PollError
-from horae.sources.triggers.runner import PromptRunner
+from horae.sources.triggers.runner import GithubPoller, PollError, PromptRunner
 from horae.sources.triggers.service import Triggers
 from horae.sources.triggers.source import Synced, TriggerSource, has_files, sync
 from horae.sources.workflows.runner import WorkflowRunner, the_world

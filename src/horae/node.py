@@ -41,8 +41,8 @@ from horae.store.database import prepare
 from horae.store.lock import Lock
 from horae.store.pg_wire import heard
 from horae.store.postgres import NODE, TOKEN, PostgresLedger, for_leases, for_work, machines_of
-from horae.web.absence import LastKnownState
 from horae.web.app import keys_of, open_server, web_app
+from horae.web.forward import LastKnownState
 from horae.web.keys import HOST, Keys, keep_token, new_token
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from horae.core.receipt import Status
 from horae.core.source import Scan
 from horae.errors import HoraeError
 from horae.sources.triggers.kinds import TriggerError
-from horae.sources.triggers.poller import GithubPoller
+from horae.sources.triggers.runner import GithubPoller
 from horae.sources.triggers.service import (
     ApproverError,
     TriggerConflictError,

@@ -12,7 +12,7 @@ from horae.app import read_again
 from horae.core.explain import WhyQuestion
 from horae.core.receipt import Status
 from horae.process.processes import can_kill_trees
-from horae.sources.triggers.apply import apply_changes, judge_files
+from horae.sources.triggers.files import apply_changes, judge_files
 from horae.sources.triggers.source import read_folder
 from walks.stage import DAY, EIGHT, HOUR, MINUTE, engine, story, type_, typed
 
@@ -171,7 +171,7 @@ async def test_files_that_are_read_twice_at_once_are_applied_once(
         await asyncio.to_thread(time.sleep, 0.05)  # as if the ledger were slow
         return judged
 
-    monkeypatch.setattr("horae.sources.triggers.apply.judge_files", judge_and_wait)
+    monkeypatch.setattr("horae.sources.triggers.files.judge_files", judge_and_wait)
     async with engine(ground) as here:
         ground.write(".agentd/workflows/hook.yml", HOOK)
         await asyncio.gather(*(read_again(here.app) for _ in range(5)))

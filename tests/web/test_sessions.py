@@ -192,7 +192,7 @@ async def test_a_session_may_do_what_the_token_may_that_it_was_begun_with(tmp_pa
 @story
 async def test_a_run_cannot_log_a_browser_in(tmp_path: Path) -> None:
     async with engine(tmp_path) as here, here.on_port():
-        from horae.web.login import new_link
+        from horae.web.guard import new_link
         from horae.web.router import HttpRequestError
 
         with acting("agent:wren"), pytest.raises(HttpRequestError, match="a run cannot"):

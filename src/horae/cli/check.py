@@ -278,7 +278,7 @@ def _check_crew(config: Config) -> Iterator[Diagnostic]:
 
 
 def _check_triggers(root: str) -> Iterator[Diagnostic]:
-    from horae.sources.triggers.apply import judge_files
+    from horae.sources.triggers.files import judge_files
     from horae.sources.triggers.source import EmptyFolderError
 
     try:

@@ -131,7 +131,7 @@ class PlanView:
         if not os.path.isdir(path):
             return
         from horae.sources.triggers import rules as triggers
-        from horae.sources.triggers.apply import FilesError
+        from horae.sources.triggers.files import FilesError
         from horae.sources.triggers.source import EmptyFolderError, read_folder
 
         try:

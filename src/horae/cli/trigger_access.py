@@ -22,8 +22,8 @@ from horae.core.entry import KEEPER
 from horae.core.ports import ANYBODY
 from horae.errors import Exit, HoraeError
 from horae.org.plan import Diagnostic
-from horae.sources.triggers.apply import apply_files
 from horae.sources.triggers.client import AsyncTriggerClient
+from horae.sources.triggers.files import apply_files
 from horae.sources.triggers.rules import parse_tools
 from horae.sources.triggers.runner import agent_of
 from horae.sources.triggers.service import TriggerConflictError, Triggers

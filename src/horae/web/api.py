@@ -42,22 +42,24 @@ from horae.sources.plans import routes as plans
 from horae.sources.triggers import routes as triggers
 from horae.sources.workflows import routes as workflows
 from horae.timing.duration import DurationError, parse_duration
-from horae.web import answer, calendar, login, logs, metrics, router
-from horae.web.fields import (
+from horae.web import answer, calendar, guard, logs, metrics, router
+from horae.web.front import Front, NotOfferedError, offered, tag_of_entry
+from horae.web.router import (
+    Access,
     Cursor,
     Days,
     Fields,
     Limit,
     Note,
     Number,
+    Operation,
     Required,
+    Routes,
     Text,
     Word,
     about,
     moment_of,
 )
-from horae.web.front import Front, NotOfferedError, offered, tag_of_entry
-from horae.web.router import Access, Operation, Routes
 from horae.web.stream import Feed
 
 if TYPE_CHECKING:
@@ -719,7 +721,7 @@ def _public(agent: views.AgentLine) -> dict[str, Any]:
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *plans.routes,
     *routes,
-    *login.routes,
+    *guard.routes,
     *logs.routes,
     *calendar.routes,
     *crew.routes,

@@ -21,9 +21,8 @@ from horae.timing.phrases import is_phrase
 from horae.timing.rfc3339 import parse_rfc3339
 from horae.timing.zone import zone
 from horae.web.answer import HEADERS
-from horae.web.fields import Fields, Limit, Word, about
 from horae.web.front import Front, NotOfferedError, offered
-from horae.web.router import Access, Routes
+from horae.web.router import Access, Fields, Limit, Routes, Word, about
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+import logging
+import os
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING, TypeVar
+from secrets import token_hex
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from msgspec import UNSET
+
+from horae.core.actor import current_actor
 from horae.core.explain import WhyQuestion, at_the_gate, stamp
+from horae.core.ports import LedgerError
+from horae.core.views import Maybe, Shape
 from horae.errors import Exit, HoraeError
-from horae.web.edits import Edits
+from horae.files.edit import EditConflictError, Splice, edit, spliced
+from horae.files.git.calls import GitError, repository_of
+from horae.files.git.repository import FileState, Git, edit_and_commit
+from horae.files.read import LIMIT, Content, StrPath, digest_of, read_plan
+from horae.web.router import ChangedError
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Awaitable
     from pathlib import Path
 
-    from horae.config.trust import EngineSettings
+    from horae.context import EngineSettings
     from horae.core.engine import Engine
     from horae.core.lease import NodeLine
     from horae.core.ports import Clock, Ledger, Listed, Run
@@ -29,6 +43,125 @@ if TYPE_CHECKING:
     from horae.sources.triggers.service import Triggers
     from horae.sources.workflows.routes import WorkflowRequests
     from horae.web.keys import Keys
+
+log = logging.getLogger(__name__)
+WITHIN: Final = timedelta(seconds=15)  # ten to decide, and some for the way
+KEPT: Final = 100  # edits that can be undone
+
+
+class NoUndoError(HoraeError, code="no_undo", exit_code=Exit.CONFLICT):
+    def __init__(self) -> None:
+        super().__init__("this edit can no longer be undone; edit the file")
+
+
+class EditAnswer(Shape, frozen=True, kw_only=True):
+    """What became of an edit."""
+
+    file: str
+    changed: bool
+    digest: str  # of the file now
+    commit: str | Maybe = UNSET  # its SHA, if the file is under git
+    note: str | Maybe = UNSET  # why there is no commit
+    undo: str | None = None  # what undoes it for ten seconds
+
+
+class PlannedEdit(NamedTuple):
+    """An edit of one file: *splices* says what to change in the text that is read."""
+
+    path: StrPath
+    file: str  # as it is called below the plan root
+    words: str  # the subject of its commit
+    splices: Callable[[Content], Sequence[Splice]]
+    read_again: Callable[[], Awaitable[object]]  # by the engine
+    root: StrPath | None = None
+    expected: str | None = None  # the digest of the text that the user saw
+    limit: int = LIMIT
+
+
+def inverse(before: bytes, after: bytes) -> Splice:
+    """Return the splice that gives *before* back.
+
+    >>> inverse(b"at 9:00, daily", b"at 10:30, daily")
+    Splice(start=3, end=7, data=b'9:0')
+    """
+    start = _same(before, after)
+    rest = _same(before[start:][::-1], after[start:][::-1])
+    return Splice(start, len(after) - rest, before[start : len(before) - rest])
+
+
+def _same(one: bytes, other: bytes) -> int:
+    """Return with how many equal bytes both begin."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+@dataclass(slots=True)
+class Edits:
+    """The edits of the last seconds."""
+
+    _kept: dict[str, tuple[timedelta, PlannedEdit]] = field(default_factory=dict)
+
+    async def make(self, front: Front, planned: PlannedEdit) -> EditAnswer:
+        path, root, limit = planned.path, planned.root, planned.limit
+
+        def work() -> tuple[bytes, bytes]:
+            content = read_plan(path, root=root, limit=limit)
+            if planned.expected not in {None, content.digest}:
+                raise ChangedError
+            splices = planned.splices(content)
+            after = spliced(content.data, splices)
+            if after != content.data:
+                try:
+                    edit(path, splices, expected=content.digest, root=root, limit=limit)
+                except EditConflictError:
+                    raise ChangedError from None
+            return content.data, after
+
+        made, commit = await edit_and_commit(
+            path, work, message=lambda it: planned.words if it[0] != it[1] else ""
+        )
+        before, after = made
+        file, digest = planned.file, digest_of(after)
+        if before == after:
+            return EditAnswer(file=file, changed=False, digest=digest)
+        back, name = inverse(before, after), token_hex(32)
+        undo = planned._replace(
+            words=f"Undo: {planned.words}", splices=lambda _: [back], expected=digest
+        )
+        self._kept[name] = front.clock.elapsed(), undo
+        while len(self._kept) > KEPT:
+            del self._kept[next(iter(self._kept))]
+        await noticed(front, planned.file, planned.words)
+        await planned.read_again()
+        said = {"commit": commit.sha or UNSET, "note": commit.words or UNSET}
+        return EditAnswer(file=file, changed=True, digest=digest, undo=name, **said)
+
+    async def undo(self, front: Front, name: str) -> EditAnswer:
+        made_at, planned = self._kept.pop(name, (timedelta(), None))
+        if planned is None or front.clock.elapsed() - made_at > WITHIN:
+            raise NoUndoError
+        return await self.make(front, planned)
+
+
+async def commit_new(path: StrPath, words: str) -> None:
+    """Commit a file that was just made, if it is under git."""
+    top = repository_of(path)
+    if top is None:
+        return
+    try:
+        git = Git(top)
+        author = await git.author_of(current_actor())
+        await git.commit(os.path.abspath(path), message=words, author=author, was=FileState.ABSENT)
+    except GitError as error:  # the file is there, and is not made again
+        log.warning("cannot commit %s: %s", path, error)
+
+
+async def noticed(front: Front, file: str, words: str) -> None:
+    try:
+        await front.service.note_edit(file, words)
+    except LedgerError as error:  # the edit is made, and is not made again
+        log.warning("cannot record the edit of %s: %s", file, error)
+
 
 T = TypeVar("T")
 

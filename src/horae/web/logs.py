@@ -15,9 +15,8 @@ from horae.process.logs import LogLine, LogSelection, RunLog
 from horae.sources.agents.transcript import summary
 from horae.timing.zone import zone
 from horae.web import answer
-from horae.web.fields import Fields, Limit, Number, Word, about
 from horae.web.front import Front
-from horae.web.router import Routes
+from horae.web.router import Fields, Limit, Number, Routes, Word, about
 from horae.web.stream import log_parts
 
 LINE: Final = 2000  # bytes of a line that are shown

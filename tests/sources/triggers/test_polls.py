@@ -15,7 +15,7 @@ import pytest
 from crash.stage import Home, snapshot, until_gone
 from horae.cli.trigger_access import TriggerAccess
 from horae.sources.triggers.kinds import GithubKind, TriggerError, read_polled
-from horae.sources.triggers.poller import PollError, poll_wait
+from horae.sources.triggers.runner import PollError, poll_wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,10 +26,8 @@ from horae.sources.board.task import TASK_PROPERTIES, Task
 from horae.timing.rfc3339 import format_with_offset
 from horae.timing.zone import zone
 from horae.web.answer import as_json
-from horae.web.edits import PlannedEdit, commit_new, noticed
-from horae.web.fields import Fields, Required, Text, about
-from horae.web.front import Front, offered
-from horae.web.router import ChangedError, Routes
+from horae.web.front import Front, PlannedEdit, commit_new, noticed, offered
+from horae.web.router import ChangedError, Fields, Required, Routes, Text, about
 
 routes = Routes()
 _Pauses: TypeAlias = "Mapping[str, Pause]"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from horae.core.scope import Scope
 from horae.core.views import AgentLine, ReceiptLine, Shape
-from horae.web.fields import Fields, Limit, Note
 from horae.web.front import Front, NotOfferedError
-from horae.web.router import Routes
+from horae.web.router import Fields, Limit, Note, Routes
 
 routes = Routes()
 

@@ -25,7 +25,7 @@ from horae.core.entry import PROPERTIES, phrase_cron
 from horae.core.receipt import ReasonCode, Status
 from horae.core.text import in_zone, instant_text
 from horae.errors import Exit, HoraeError
-from horae.sources.triggers import apply as files
+from horae.sources.triggers import files
 from horae.sources.triggers.kinds import TriggerError, config_of, kind_of
 from horae.sources.triggers.rules import OPTIONS, parse_json
 from horae.sources.triggers.service import TriggerConflictError, TriggerNotFoundError

@@ -25,7 +25,7 @@ from horae.errors import Exit, HoraeError
 from horae.files import read
 from horae.files.read import PlanFileError, PlanMissingError, printable
 from horae.org.plan import Diagnostic, Severity
-from horae.sources.triggers import apply
+from horae.sources.triggers import files
 from horae.sources.triggers.files import DefinitionFile, is_workflow, parse_agent, parse_workflow
 from horae.sources.triggers.store import NAME, TriggerStore
 
@@ -200,7 +200,7 @@ def _template(workflow: DefinitionFile, path: str, top: str) -> dict[str, str]:
 class Synced(NamedTuple):
     """What changed, what is wrong, and whether all that is there could be read."""
 
-    changes: list[apply.PlannedChange]
+    changes: list[files.PlannedChange]
     wrong: list[str]
     is_whole: bool
     # Files that were read and cannot be used, and why; None: nothing new is known of them.
@@ -229,20 +229,20 @@ async def sync(
     except PlanFileError as error:  # the folder itself
         return Synced([], [error.reason], is_whole=False)
     wrong, broken = list(folder.errors), dict(folder.broken)
-    changes: list[apply.PlannedChange] = []
-    doubles = apply.doubles(sorted(folder.definitions, key=lambda each: each.what))
-    wrong += apply.error_lines(doubles.values())
+    changes: list[files.PlannedChange] = []
+    doubles = files.doubles(sorted(folder.definitions, key=lambda each: each.what))
+    wrong += files.error_lines(doubles.values())
     broken |= {file: _why([each]) for file, each in doubles.items()}
     definitions = [*folder.agents, *folder.workflows]
     for definition in (each for each in definitions if each.file not in doubles):
         try:
-            planned, odd = await apply.judge_files(triggers, [definition], fresh_at=fresh_at)
+            planned, odd = await files.judge_files(triggers, [definition], fresh_at=fresh_at)
             if odd:
-                wrong += apply.error_lines(odd)
+                wrong += files.error_lines(odd)
                 broken[odd[0].file] = _why(odd)
                 planned = [each for each in planned if each.verb == "disable"]
             if not dry_run:
-                await apply.apply_changes(triggers, planned)
+                await files.apply_changes(triggers, planned)
         except LedgerError:
             raise
         except HoraeError as error:
@@ -258,8 +258,8 @@ async def sync(
     paths = {file: f"{root}/{file}" for file in known if file not in names}
     names |= {f: None for f, at in paths.items() if os.path.isfile(at) and not os.path.islink(at)}
     names |= {each.file: each.name for each in folder.workflows}
-    removed = await apply.plan_removed(triggers.store, names, f"{FOLDER}/")
-    await apply.apply_changes(triggers, removed)
+    removed = await files.plan_removed(triggers.store, names, f"{FOLDER}/")
+    await files.apply_changes(triggers, removed)
     return Synced([*changes, *removed], wrong, is_whole=not folder.unread, broken=broken)
 
 

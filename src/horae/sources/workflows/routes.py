@@ -13,9 +13,8 @@ from horae.core.scope import Scope
 from horae.org.document import read
 from horae.org.world import worlds
 from horae.sources.workflows.record import summaries_of
-from horae.web.fields import Fields, Word, about
 from horae.web.front import Front, offered
-from horae.web.router import Routes
+from horae.web.router import Fields, Routes, Word, about
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -32,8 +32,8 @@ from horae.sources.board.task import parse
 from horae.sources.plans.routes import Blame, rule_blame
 from horae.timing.zone import instant, local, zone
 from horae.web.answer import CONTROLS, HEADERS, STATUSES, harmless, shrunk, takes_gzip
-from horae.web.fields import moment_of
 from horae.web.page.live import WrittenPage, changes, compressed
+from horae.web.router import moment_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
