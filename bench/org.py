@@ -21,8 +21,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from horae.org.document import read
-from horae.org.world import query
+from horae.org.document import query, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from horae.files.git.calls import layout
+from horae.files.git.layout import layout
 from horae.files.read import PlanFileError, PlanMissingError
 from horae.sources.board.source import BoardSource
 from horae.sources.board.tasks import Board, find_tasks

@@ -21,7 +21,7 @@ from horae.config import SETTINGS, SettingError, SettingsChangedError, confirm, 
 from horae.context import TrustError
 from horae.core.actor import acting
 from horae.core.guarded import GUARDED, is_guarded
-from horae.files.git.arrivals import NAME, ArrivalsError, arrivals_at
+from horae.files.git.layout import NAME, ArrivalsError, arrivals_at
 from horae.files.git.repository import Git, UpdateRefusal
 
 PERSON = {

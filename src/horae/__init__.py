@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from horae.client import connect, connect_async
     from horae.core.project import project
     from horae.errors import HoraeError
-    from horae.org.world import durable, parse_timestamp, query, tangle, upgrade, validate
+    from horae.org.document import parse_timestamp, query
+    from horae.org.world import durable, tangle, upgrade, validate
     from horae.sources.plans.arming import entries
     from horae.timing.cron import Cron, CronError
     from horae.timing.repeater import repeat
@@ -32,7 +33,8 @@ _HOMES = {
     "client": ("connect", "connect_async"),
     "core.project": ("project",),
     "errors": ("HoraeError",),
-    "org.world": ("durable", "parse_timestamp", "query", "tangle", "upgrade", "validate"),
+    "org.document": ("parse_timestamp", "query"),
+    "org.world": ("durable", "tangle", "upgrade", "validate"),
     "sources.plans.arming": ("entries",),
     "timing.cron": ("Cron", "CronError"),
     "timing.repeater": ("repeat",),

@@ -72,9 +72,8 @@ from horae.errors import Exit, HoraeError
 from horae.files.git.trees import Commits, Trees
 from horae.files.read import PlanFileError, head_of, obstacle, read_plan
 from horae.files.watch import changes
-from horae.org.document import read
+from horae.org.document import misread, read
 from horae.org.plan import Diagnostic
-from horae.org.world import misread
 from horae.process.cgroup import CgroupLimits, delegated_cgroup
 from horae.process.handover import EngineControl, HandedProcesses, HandedToken, HandOver
 from horae.process.logs import clear, fullest, held_in, room_at, tidy, trim

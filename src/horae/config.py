@@ -23,7 +23,7 @@ from msgspec.structs import force_setattr
 
 from horae.core.guarded import DOTS, FILE, LIMIT, Values, Way, as_values, in_force, leaves_of
 from horae.errors import Exit, HoraeError
-from horae.files.git.arrivals import arrivals_at, remember
+from horae.files.git.layout import arrivals_at, remember
 from horae.files.read import PlanFileError, PlanMissingError, read_plan
 from horae.org.plan import Diagnostic, Severity, is_id
 from horae.timing.duration import DurationError, parse_duration

@@ -51,8 +51,8 @@ from horae.core.source import Source
 from horae.core.spending import Spending
 from horae.core.tool_policy import ToolPolicy, ToolPolicyError
 from horae.errors import Exit, HoraeError
-from horae.files.git.arrivals import ArrivalsError, arrivals_at, remember
 from horae.files.git.calls import GitError
+from horae.files.git.layout import ArrivalsError, arrivals_at, remember
 from horae.files.git.trees import Commits, Trees, kept_words
 from horae.files.read import PlanFileError, PlanMissingError, find_plans, read_plan, short_name
 from horae.org.document import read

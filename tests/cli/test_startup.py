@@ -32,7 +32,7 @@ def test_a_query_loads_no_more_than_it_needs(tmp_path: Path) -> None:
         f"from horae.cli.group import horae\nfrom horae.cli.run import run\n"
         f"assert run(horae, name='horae', args=['query', '--json', {str(plan)!r}]) == 0"
     )
-    assert "horae.org.world" in modules
+    assert "horae.org.document" in modules
     assert not modules & HEAVY
 
 

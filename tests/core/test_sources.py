@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 HOUSE = Path(horae.__file__).parent
 SOURCES = (
-    "files/watch.py",
+    "files/cache.py",
     "sources/plans/source.py",
     "sources/crew/source.py",
     "sources/board/source.py",

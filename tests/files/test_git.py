@@ -27,8 +27,8 @@ from horae.files.git.calls import (
     ImportLimits,
     call,
     masked,
-    repository_of,
 )
+from horae.files.git.layout import repository_of
 from horae.files.git.repository import (
     FileState,
     Git,

@@ -3,7 +3,7 @@
 import pytest
 
 from horae.org import headline
-from horae.org.world import misread
+from horae.org.document import misread
 
 
 def test_the_reader_passes_its_own_test() -> None:

@@ -34,8 +34,8 @@ from horae.core.explain import entry_policy_words
 from horae.errors import Exit, HoraeError
 from horae.files.git.repository import is_repository
 from horae.files.read import PlanFileError, find_plans, read_plan
-from horae.org.document import read as read_text
-from horae.org.world import every, misread, worlds
+from horae.org.document import misread, read as read_text
+from horae.org.world import every, worlds
 from horae.process import cgroup, logs, processes
 from horae.sources.plans.source import OrgSource
 from horae.sources.workflows.languages import AGENT, LANGUAGES, language_of

@@ -91,7 +91,7 @@ def query(
         if cells or not sources.exit_code:
             printing.print_table(names, cells, empty="no headlines")
         return sources.exit_code
-    from horae.org.world import row
+    from horae.org.document import row
 
     def data(source: PlanText) -> object:
         return [row(each) for each in source.plan.headlines if keeps(each, source.plan.states)]

@@ -57,7 +57,7 @@ def workflow_run(wrapped: bool, file: str, given: str) -> int:
 _PLAN_HELP: Final = "Show what would run, and in which order."
 # Verb -> the function of a text that answers it, and its help.
 _VERBS: Final = {
-    "query": ("horae.org.world:query", "Show the fields of each headline."),
+    "query": ("horae.org.document:query", "Show the fields of each headline."),
     "tangle": ("horae.org.world:tangle", "Show the resolved workflows of a plan."),
     "lint": (
         "horae.org.world:validate",

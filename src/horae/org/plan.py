@@ -14,8 +14,6 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
 
 from horae.errors import ScheduleError
-from horae.timing.repeater import parse_at
-from horae.timing.zone import instant
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -271,6 +269,9 @@ def end_of(deadline: Timestamp | None, *, zone: ZoneInfo) -> datetime | None:
     """Return when a deadline is over; None: a note, or a time that does not exist."""
     if deadline is None or not deadline.active:
         return None
+    from horae.timing.repeater import parse_at  # not to read a plan
+    from horae.timing.zone import instant
+
     try:
         start, _, has_time = parse_at(deadline.at)
         return instant(start if has_time else start + timedelta(days=1), zone)

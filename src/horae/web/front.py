@@ -20,7 +20,8 @@ from horae.core.ports import LedgerError
 from horae.core.views import Maybe, Shape
 from horae.errors import Exit, HoraeError
 from horae.files.edit import EditConflictError, Splice, edit, spliced
-from horae.files.git.calls import GitError, repository_of
+from horae.files.git.calls import GitError
+from horae.files.git.layout import repository_of
 from horae.files.git.repository import FileState, Git, edit_and_commit
 from horae.files.read import LIMIT, Content, StrPath, digest_of, read_plan
 from horae.web.router import ChangedError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from horae.core.entry import Entry, Unarmed
-from horae.files import read as files, watch
+from horae.files import cache, read as files
 from horae.files.read import PlanFileError, PlanFiles, read_plan
 from horae.sources.plans import source as org
 from horae.sources.plans.arming import scan_plan
@@ -193,7 +193,7 @@ def test_a_save_that_cannot_be_told_from_outside_is_seen_all_the_same(
     source = OrgSource(tmp_path)
     index: Mapping[str, str] = {}
     for title, tick, is_new in (("One", 1, 1), ("Two", 1, 1), ("Two", 2, 0), ("Six", 2, 1)):
-        monkeypatch.setattr(watch, "_stamp", lambda _, tick=tick: (tick,))
+        monkeypatch.setattr(cache, "_stamp", lambda _, tick=tick: (tick,))
         plan.write_text(workflow(title))
         scan = scanned(source, index)
         assert titles(scan) == [f"plan.org:1 {title}"] * is_new
@@ -204,7 +204,7 @@ def test_where_the_disk_tells_only_whole_seconds_a_file_is_read_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = tmp_path / "plan.org"
-    monkeypatch.setattr(watch, "_stamp", lambda _: (1, 1, 0, 1_775_000_000_000_000_000))
+    monkeypatch.setattr(cache, "_stamp", lambda _: (1, 1, 0, 1_775_000_000_000_000_000))
     plan.write_text(workflow("One"))
     source = OrgSource(tmp_path)
     known = looked(source, times=3)

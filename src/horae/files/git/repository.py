@@ -24,7 +24,6 @@ from urllib.parse import unquote
 from horae.core.actor import current_actor, user_name
 from horae.core.guarded import FILE, Arrivals, after_pull, before_pull, values_of
 from horae.files.git import calls
-from horae.files.git.arrivals import ArrivalsError, change_arrivals, read_arrivals, written_at
 from horae.files.git.calls import (
     HORAE,
     Author,
@@ -34,11 +33,17 @@ from horae.files.git.calls import (
     ImportLimits,
     LocalOriginError,
     PullGuard,
-    layout,
     masked,
     objection,
-    repository_of,
     without_settings,
+)
+from horae.files.git.layout import (
+    ArrivalsError,
+    change_arrivals,
+    layout,
+    read_arrivals,
+    repository_of,
+    written_at,
 )
 from horae.files.read import StrPath, printable
 from horae.org.plan import is_id

@@ -18,7 +18,8 @@ from horae.core.source import Revision
 from horae.errors import Exit, HoraeError
 from horae.files.edit import remove_stale, remove_tree
 from horae.files.git import repository
-from horae.files.git.calls import Author, GitError, layout, origin_in, repository_of
+from horae.files.git.calls import Author, GitError, origin_in
+from horae.files.git.layout import layout, repository_of
 from horae.files.git.repository import DeliveryResult, Git, is_repository
 from horae.files.read import printable
 

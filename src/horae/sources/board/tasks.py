@@ -21,10 +21,10 @@ from horae.core.ports import TaskBrief
 from horae.core.views import Shape
 from horae.errors import Exit, HoraeError
 from horae.files import read as files
+from horae.files.cache import FileCache
 from horae.files.edit import EditConflictError, Splice, create, edit, move, spliced
 from horae.files.git.repository import edit_and_commit
 from horae.files.read import LIMIT, MOST, Content, PlanFileError, PlanMissingError, StrPath
-from horae.files.watch import FileCache
 from horae.org.plan import Diagnostic, Severity, Span
 from horae.sources.board import rules
 from horae.sources.board.recycle import Recycled, Stays

@@ -20,7 +20,8 @@ from msgspec.structs import replace
 
 from horae.errors import Exit, HoraeError
 from horae.files.edit import edit, spliced
-from horae.files.git.calls import Author, GitError, GitRefusedError, LocalOriginError, repository_of
+from horae.files.git.calls import Author, GitError, GitRefusedError, LocalOriginError
+from horae.files.git.layout import repository_of
 from horae.files.git.repository import FileState, Git, UpdateRefusal
 from horae.files.read import LIMIT, PlanFileError, StrPath, decoded, read_plan
 from horae.org.document import read

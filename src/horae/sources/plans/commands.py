@@ -17,7 +17,7 @@ from horae.config import load
 from horae.core.actor import acting
 from horae.core.clock import SystemClock
 from horae.errors import Exit
-from horae.files.git.calls import repository_of
+from horae.files.git.layout import repository_of
 from horae.files.git.repository import Git, edit_and_commit
 from horae.sources.plans.claims import ClaimResult, HeadlineClaim
 from horae.sources.plans.done import complete

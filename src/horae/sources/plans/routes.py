@@ -23,7 +23,8 @@ from horae.core.text import words
 from horae.core.views import Shape, Time, zoned
 from horae.errors import Exit, HoraeError
 from horae.files.edit import Splice, spliced
-from horae.files.git.calls import call, repository_of
+from horae.files.git.calls import call
+from horae.files.git.layout import repository_of
 from horae.files.read import Content, read_plan
 from horae.org.document import read
 from horae.org.headline import properties

@@ -16,8 +16,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from horae.core.entry import Entry
+from horae.files.cache import FileCache
 from horae.files.read import LIMIT, MOST, Content, PlanFileError, StrPath, names_of, read_plan
-from horae.files.watch import FileCache
 from horae.org.document import collector_paused, read
 from horae.sources.plans.arming import doubles, item_at, scan_plan
 

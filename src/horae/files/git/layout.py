@@ -1,22 +1,63 @@
-"""What pulls made of guarded settings, kept in git's own directory, where no commit can write.
+"""The repository of a tree, without git: where it is, and what pulls made of guarded settings.
 
-The data directory would not do: it is itself a setting that a commit could change.
+That is kept in git's own directory, where no commit can write. The data directory would not do: it
+is itself a setting that a commit could change.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.guarded import FILE, LIMIT, Arrivals, Values, values_of
 from horae.core.private import replace_durably
 from horae.errors import Exit, HoraeError
-from horae.files.git.calls import layout, top_of
 from horae.files.read import StrPath, head_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+class Layout(NamedTuple):
+    directory: str  # of this tree: HEAD, index
+    common: str  # of all its trees: settings, branches, objects
+
+
+def layout(root: StrPath) -> Layout | None:
+    directory = os.path.join(root, ".git")
+    if not os.path.isdir(directory):
+        pointed = _first_line(directory)
+        if pointed is None or not pointed.startswith("gitdir: "):
+            return None
+        directory = os.path.join(root, pointed.removeprefix("gitdir: "))
+    if not os.path.isfile(os.path.join(directory, "HEAD")):
+        return None
+    shared = _first_line(os.path.join(directory, "commondir"))
+    common = directory if shared is None else os.path.join(directory, shared)
+    return Layout(os.path.normpath(directory), os.path.normpath(common))
+
+
+def _first_line(path: str) -> str | None:
+    try:
+        head = head_of(path, 4096)
+    except OSError:
+        return None
+    return head.decode("utf-8", "surrogateescape").partition("\n")[0].rstrip("\r")
+
+
+def repository_of(path: StrPath) -> Path | None:
+    """Return the top of the tree that a path stands in; None if not under git."""
+    here = Path(path).absolute()
+    return next((each for each in (here, *here.parents) if layout(each) is not None), None)
+
+
+def top_of(path: StrPath) -> str | None:
+    """Return the top of the tree that a directory stands in, whatever links lead there."""
+    found = repository_of(os.path.realpath(path))
+    return None if found is None else str(found)
+
 
 NAME: Final = "horae-settings.json"
 _LONGEST: Final = 32 << 20  # bytes: as many arrivals as are remembered, each as large as may be
