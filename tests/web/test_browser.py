@@ -6,11 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import ExitStack
 from datetime import timedelta
-from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -22,167 +20,32 @@ from web.browser import (
     MEBIBYTES,
     MISSING,
     ZONE,
-    browsing,
-    complaints,
-    living,
     moment,
     paint,
     resize,
     shoot,
     stranger,
 )
+from web.person import PAGES, complains_of, press_keys, somebody, uncomplaining
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from selenium.webdriver import Chrome
-    from selenium.webdriver.remote.webelement import WebElement
-
-    from web.browser import Living
+    from web.person import Person
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason=MISSING)
-
-T = TypeVar("T")
-PAGES = {
-    "now": "/",
-    "entries": "/entries",
-    "timeline": "/timeline",
-    "calendar": "/calendar",
-    "week": "/calendar?view=week",
-    "agents": "/crew",
-    "board": "/board",
-    "task": "/board/3",
-    "plans": "/plan",
-    "plan": "/plan/plan.org",
-    "entry": "/entries/mail",
-    "why": "/entries/mail/why",
-    "error": "/entries/nobody",
-}
-
-
-class Person:
-    """Somebody who is logged in and looks at an app."""
-
-    def __init__(self, driver: Chrome, app: Living) -> None:
-        self.driver = driver
-        self.app = app
-        driver.get(app.link)
-        self.until(lambda: self.one("h1"))
-
-    def go(self, path: str) -> None:
-        """Open a page."""
-        self.driver.get(self.app.url + path)
-
-    def all(self, selector: str) -> list[WebElement]:
-        """Return every element that fits."""
-        return self.driver.find_elements("css selector", selector)
-
-    def one(self, selector: str) -> WebElement | None:
-        """Return the first element that fits, if there is one."""
-        return next(iter(self.all(selector)), None)
-
-    def lines(self, selector: str = "li") -> list[str]:
-        """Return the lines of a log that are in view, at one moment."""
-        script = "return [...document.querySelectorAll('#log ' + arguments[0])].map((each) => each.textContent)"
-        found: list[str] = self.driver.execute_script(script, selector)
-        return found
-
-    def click(self, selector: str) -> None:
-        """Click on the first element that fits and can be seen."""
-
-        def clicked() -> bool:
-            found = next((each for each in self.all(selector) if each.is_displayed()), None)
-            if found is not None:
-                found.click()  # the page may just have written it anew: then it is looked for again
-            return found is not None
-
-        self.until(lambda: clicked() or None)
-
-    def press(self, label: str, *, inside: str = "main") -> None:
-        """Click on the button that says this, and has not just changed."""
-
-        def found() -> WebElement | None:
-            buttons = self.all(f"{inside} button:not([data-fresh]), {inside} a.act")
-            return next((each for each in buttons if each.text == label), None)
-
-        self.until(found).click()
-
-    def text(self, selector: str = "main") -> str:
-        """Return what an element says."""
-        said = self.driver.execute_script(
-            "return document.querySelector(arguments[0])?.textContent ?? ''", selector
-        )
-        return " ".join(str(said).split())
-
-    def until(self, look: Callable[[], T | None], seconds: float = 10) -> T:
-        """Return what a look finds, as soon as it finds something."""
-        from selenium.common.exceptions import StaleElementReferenceException
-        from selenium.webdriver.support.ui import WebDriverWait
-
-        wait = WebDriverWait(
-            self.driver, seconds, 0.05, ignored_exceptions=[StaleElementReferenceException]
-        )
-        found: Any = wait.until(lambda _: look())
-        return found  # type: ignore[no-any-return]
-
-    def says(self, words: str, selector: str = "main") -> None:
-        """Wait until an element says some words."""
-        try:
-            self.until(lambda: words in self.text(selector) or None)
-        except Exception as error:
-            raise AssertionError(f"{words!r} not in {self.text(selector)!r}") from error
-
-    def ask(self, path: str, method: str = "POST", body: object = None) -> Any:
-        """Ask the API for something, as the page would."""
-        told = self.driver.execute_async_script(
-            """const [path, method, body, done] = arguments;
-            const headers = {"Content-Type": "application/json"};
-            const init = method === "GET" ? {} : {method, headers, body: JSON.stringify(body)};
-            fetch(path, init).then((answer) => answer.json()).then(done);""",
-            f"/api/v1/{path}",
-            method,
-            body or {},
-        )
-        assert told is not None
-        return told
-
-    def mark(self) -> None:
-        """Remember this very page, to know later that nobody loaded another."""
-        self.driver.execute_script("window.marked = true")
-
-    @property
-    def is_marked(self) -> bool:
-        """Whether it is still the page that was marked."""
-        return bool(self.driver.execute_script("return window.marked === true"))
 
 
 @pytest.fixture(scope="module")
 def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
-    with ExitStack() as stack:
-        app = stack.enter_context(living(tmp_path_factory.mktemp("app")))
-        driver = stack.enter_context(browsing(tmp_path_factory.mktemp("profile")))
-        resize(driver, 1400)
-        yield Person(driver, app)
+    with somebody(tmp_path_factory) as made:
+        yield made
 
 
 @pytest.fixture(autouse=True)
 def nothing_to_complain_of(person: Person, request: pytest.FixtureRequest) -> Iterator[None]:
-    """After each test: no error on the console, and nothing that the browser had to refuse."""
-    complaints(person.driver)
-    yield
-    expected = getattr(request.function, "complains_of", ())
-    found = complaints(person.driver)
-    assert [each for each in found if not any(word in each for word in expected)] == []
-
-
-def complains_of(*words: str) -> Callable[[T], T]:
-    """Say which complaints of the browser belong to a test."""
-
-    def marked(test: T) -> T:
-        test.complains_of = words  # type: ignore[attr-defined]
-        return test
-
-    return marked
+    with uncomplaining(person, request):
+        yield
 
 
 def test_a_login_link_is_good_once_and_leaves_a_cookie_that_no_script_sees(person: Person) -> None:
@@ -899,21 +762,6 @@ def test_markup_stays_text_in_titles_logs_and_errors(person: Person) -> None:
     person.until(lambda: person.one("#log .fg1"))
     assert person.lines()[0] == "<b onclick=x>bold</b> <script>alert(2)</script>"
     assert person.lines("li .fg1") == ["<b onclick=x>bold</b>"]
-
-
-def press_keys(person: Person, *keys: str) -> None:
-    """Press keys where the focus is; a page that is just loaded has it on nothing for a moment."""
-    from selenium.common.exceptions import ElementNotInteractableException
-
-    def pressed(key: str) -> bool | None:
-        try:
-            person.driver.switch_to.active_element.send_keys(key)
-        except ElementNotInteractableException:
-            return None
-        return True
-
-    for key in keys:
-        person.until(partial(pressed, key))
 
 
 def test_forty_entries_fit_a_window_and_the_filter_is_in_the_address(person: Person) -> None:
