@@ -644,13 +644,13 @@ def test_a_card_is_added_opened_moved_and_assigned_by_keys_and_by_the_mouse(
 @complains_of("412")
 def test_what_somebody_else_paused_meanwhile_is_not_paused_again(person: Person) -> None:
     person.go("/entries/mail")
-    person.until(lambda: person.one("button[data-post$='/pause']"))
+    person.until(lambda: person.one("button[formaction*='/pause']"))
     person.driver.execute_async_script(
         """const done = arguments[0];
-        const button = document.querySelector("button[data-post$='/pause']");
+        const button = document.querySelector("button[formaction*='/pause']");
         const headers = {"Content-Type": "application/json"};
         const body = JSON.stringify({note: "theirs"});
-        fetch(button.dataset.post, {method: "POST", headers, body}).then(() => {
+        fetch(new URL(button.formAction).pathname.slice(3), {method: "POST", headers, body}).then(() => {
           button.click();
           done();
         });"""
@@ -668,11 +668,11 @@ def test_what_somebody_else_paused_meanwhile_is_not_paused_again(person: Person)
 
 def test_a_button_that_changes_as_it_is_clicked_does_nothing(person: Person) -> None:
     person.go("/entries/mail")
-    person.until(lambda: person.one("button[data-post$='/pause']"))
+    person.until(lambda: person.one("button[formaction*='/pause']"))
     person.driver.execute_script(
-        """const button = document.querySelector("button[data-post$='/pause']");
+        """const button = document.querySelector("button[formaction*='/pause']");
         new MutationObserver((_, seeing) => {
-          if (!button.dataset.post.endsWith("/resume")) return;
+          if (!button.formAction.includes("/resume")) return;
           seeing.disconnect();
           button.click();
         }).observe(button, {attributes: true});"""

@@ -52,7 +52,7 @@ HEADERS: Final = {
     ),
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # without it a form of ours would have no origin
     "X-Content-Type-Options": "nosniff",
 }
 # The routes that are older than we are say what is wrong in their own way.

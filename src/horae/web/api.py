@@ -70,6 +70,7 @@ if TYPE_CHECKING:
 
     from horae.core.gate import SlotRequest
 
+FORMS: Final = "/do"  # before the path of a route: the same, posted by a form of a page
 CHANGES: Final = 30  # commits that everybody may see
 
 
@@ -77,7 +78,7 @@ def asgi_app(front: Front, *, pages: Callable[[], Sequence[BaseRoute]] | None = 
     """Return the application of an engine; *pages* gives the routes for people."""
     routes: list[BaseRoute] = []
     for each in OPERATIONS:
-        route = Route(each.path, _endpoint(front, each), methods=[each.method])
+        route = Route(each.path, answer_of(front, each), methods=[each.method])
         route.methods = {*each.methods}
         routes.append(route)
     made = Starlette(
@@ -113,6 +114,9 @@ def _when_asked(pages: Callable[[], Sequence[BaseRoute]]) -> ASGIApp:
 
 def operation_of(method: str, path: str) -> Operation | None:
     # As the router does it: the first that fits both, and a HEAD is a GET without a body.
+    if method == "POST" and path.startswith(f"{FORMS}/"):
+        found = _found(path.removeprefix(FORMS))
+        return next((each for each in found if each.method in {"POST", "PUT"}), None)
     return next((each for each in _found(path) if method in each.methods), None)
 
 
@@ -130,7 +134,9 @@ def _patterns() -> list[tuple[re.Pattern[str], Operation]]:
     return [(compile_path(each.path)[0], each) for each in OPERATIONS]
 
 
-def _endpoint(front: Front, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+def answer_of(front: Front, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+    """Return what answers the requests of a route."""
+
     async def endpoint(request: Request) -> Response:
         try:
             return await answered(request, await router.read(request, operation))

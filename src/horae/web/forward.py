@@ -322,6 +322,7 @@ class LastKnownState:
             "started_at": None,
             "attention": 0,
             "plan_zone": self.zone,
+            "token": "",
         }
         return sheet.written(sheet.templates(()), page, look, _static_version(), common)
 

@@ -319,6 +319,13 @@ class Keys:
     def is_calendar(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(errors="replace"), self.calendar.encode())
 
+    def form(self, caller: Caller) -> str:
+        """Return what the forms of a session contain, which pages of others cannot know."""
+        return self._made(f"form {caller.session or caller.actor}")[:43]
+
+    def is_form(self, caller: Caller, given: str) -> bool:
+        return hmac.compare_digest(given.encode(errors="replace"), self.form(caller).encode())
+
     @property
     def page(self) -> str:
         here = urlsplit(self.url)

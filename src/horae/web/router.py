@@ -370,9 +370,9 @@ async def read(request: Request, operation: Operation) -> dict[str, Any]:
         query_of(request.query_params.multi_items(), operation.query), operation.query
     )
     if "raw" in operation.takes:
-        found["raw"] = await _bytes(request)
+        found["raw"] = await body_of(request)
     if operation.body is not None:
-        raw = await _bytes(request)
+        raw = await body_of(request)
         try:
             found["given"] = given = msgspec.json.decode(raw) if raw else {}
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -391,7 +391,7 @@ async def read(request: Request, operation: Operation) -> dict[str, Any]:
     return {name: found[name] for name in operation.takes if name != "front"}
 
 
-async def _bytes(request: Request) -> bytes:
+async def body_of(request: Request) -> bytes:
     length = request.headers.get("content-length", "0")
     is_small = is_number(length) and int(length) <= BODY
     body = bytearray()

@@ -14,8 +14,9 @@ from horae.sources.board import page as board
 from horae.sources.crew import page as agents
 from horae.sources.plans import page as plan
 from horae.web.answer import HEADERS
+from horae.web.api import FORMS
 from horae.web.front import Front, offered
-from horae.web.page import calendar, entries, entry, now, run, sheet, timeline
+from horae.web.page import calendar, entries, entry, forms, now, run, sheet, timeline
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -60,6 +61,7 @@ def routes(front: Front, root: Path | None = None, *, most_plans: int = MOST) ->
         Route("/favicon.ico", icon, methods=["GET"]),
         Route("/icon/{count:int}.svg", counted, methods=["GET"]),
         *(Route(*each, methods=["GET"]) for each in shown),
+        Route(f"{FORMS}/{{path:path}}", forms.form_of(context), methods=["POST"]),
         BrowserRoute("/{path:path}", sheet.endpoint_of(context, no_page), methods=["GET"]),
     ]
 

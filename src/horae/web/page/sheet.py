@@ -32,8 +32,10 @@ from horae.sources.board.task import parse
 from horae.sources.plans.routes import Blame, rule_blame
 from horae.timing.zone import instant, local, zone
 from horae.web.answer import CONTROLS, HEADERS, STATUSES, harmless, shrunk, takes_gzip
+from horae.web.keys import caller_of
+from horae.web.page.actions import ACTIONS, fields
 from horae.web.page.live import WrittenPage, changes, compressed
-from horae.web.router import moment_of
+from horae.web.router import HttpRequestError, moment_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -301,7 +303,7 @@ def templates(views: Sequence[PageView]) -> jinja2.Environment:
     made.trim_blocks = made.lstrip_blocks = True
     made.filters |= {"cost": cost_text, "linked": linked}
     made.filters |= {"rough": rough, "long": length_text, "say": say, "actor": actor_words}
-    made.globals["requested"] = requested_words
+    made.globals |= {"requested": requested_words, "actions": ACTIONS, "fields": fields}
     made.filters["path"] = lambda text: quote(str(text), safe="/")
     made.globals["nav_items"] = [(each.name, each.path, each.word) for each in views if each.word]
     return made
@@ -354,14 +356,18 @@ def endpoint_of(context: PageContext, show: Show) -> Callable[[Request], Awaitab
             sheet = await show(asked)
         except HoraeError as error:
             status = STATUSES.get(error.exit_code, HTTPStatus.INTERNAL_SERVER_ERROR)
+            if isinstance(error, HttpRequestError):
+                status = HTTPStatus(error.status)
             sheet = Sheet("error.html", status.phrase, "", {"error": str(error)})
         engine, look = context.front.engine, asked.look
+        caller, keys = caller_of(request.scope), context.front.keys
         common = {
             "event": event,
             "trouble": None if engine.trouble is None else str(engine.trouble),
             "started_at": engine.started_at,
             "attention": (await context.inbox()).count,
             "plan_zone": context.front.zone_name,
+            "token": keys.form(caller) if caller and keys else "",
         }
         # Not in the loop: a long page takes a while to write, and the engine must not wait.
         write, version = partial(written, context.templates, sheet), context.static.version

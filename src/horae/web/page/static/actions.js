@@ -3,15 +3,6 @@ import { refresh } from "./live.js";
 
 const said = document.getElementById("said");
 const asking = document.getElementById("ask");
-const FIELDS = {
-  until: { label: "Until", placeholder: "2h, or 2026-06-06T09:00:00Z", maxLength: 40 },
-  note: { label: "Note", placeholder: "optional", maxLength: 200 },
-  reason: { label: "Reason", placeholder: "optional", maxLength: 200 },
-  title: { label: "Title", required: true, maxLength: 200 },
-  status: { label: "Status" },
-  assignee: { label: "Assignee", placeholder: "nobody", maxLength: 100 },
-  tags: { label: "Tags", placeholder: "separated by commas", maxLength: 200 },
-};
 let hiding = null;
 
 // Say what became of something, and for ten seconds offer to undo it.
@@ -69,19 +60,20 @@ export async function ask(url, body, { method = "POST", tag = "", changed = null
   return null;
 }
 
-// Show fields, such as "until=1h; status:todo|done", and return what is written in them; null if
-// cancelled.
+// Show fields, such as "until=1h" and "status:todo|done", and return what is written in them; null
+// if cancelled.
 export function askFor(words, title) {
   document.getElementById("ask-head").textContent = title;
   document.getElementById("ask-ok").textContent = title.split(/[:\s]/, 1)[0];
-  const fields = words.split("; ").map((word) => {
+  const known = document.getElementById("fields").content;
+  const fields = words.map((word) => {
     const [, name, options, value = ""] = /^(\w+)(?::([^=]*))?(?:=(.*))?$/.exec(word);
-    const { label, ...about } = FIELDS[name];
-    const line = document.createElement("label");
-    const input = document.createElement(options ? "select" : "input");
-    Object.assign(input, { name, value, ...about });
-    if (options) input.append(...options.split("|").map((each) => new Option(each)));
-    line.append(`${label} `, input);
+    const line = document.importNode(known.querySelector(`[name="${name}"]`).parentNode, true);
+    if (options) {
+      const list = Object.assign(document.createElement("select"), { name });
+      list.append(...options.split("|").map((each) => new Option(each)));
+      line.lastElementChild.replaceWith(list);
+    } else line.lastElementChild.value = value;
     return line;
   });
   document.getElementById("ask-fields").replaceChildren(...fields);
@@ -97,14 +89,14 @@ export function askFor(words, title) {
   });
 }
 
-function isSure(button) {
-  if (button.dataset.sure === undefined || button.classList.contains("sure")) return true;
+function isSure(button, question) {
+  if (question === undefined || button.classList.contains("sure")) return true;
   const word = button.textContent;
-  button.textContent = button.dataset.sure;
+  button.textContent = question;
   button.classList.add("sure");
   setTimeout(() => {
     button.classList.remove("sure");
-    if (button.textContent === button.dataset.sure) button.textContent = word;
+    if (button.textContent === question) button.textContent = word;
   }, 4000);
   return false;
 }
@@ -125,18 +117,25 @@ async function sayBoth(post, seen) {
   say(`Nothing was done: the entry has changed since the page was loaded. ${both}`, true);
 }
 
+// What a button posts, if it is not a script that does so (see actions.py).
+export function wanted(button) {
+  const { pathname, searchParams } = new URL(button.formAction);
+  const { ask: _, sure, tag, then, ...body } = Object.fromEntries(searchParams);
+  return { post: pathname.slice("/do".length), asks: searchParams.getAll("ask"), sure, tag, then, body };
+}
+
 async function act(button) {
   if (button.dataset.fresh !== undefined) {
     say("The button changed while you clicked it; nothing was done.", true);
     return;
   }
-  if (button.dataset.busy !== undefined || !isSure(button)) return;
   // What was seen: the page may be written anew while a person fills in the fields.
-  const { post, tag, seen, then, said: done, ask: fields } = button.dataset;
-  let body = JSON.parse(button.dataset.body ?? "{}");
-  if (fields !== undefined) {
-    const title = (button.ariaLabel ?? button.textContent).replace("…", "");
-    const given = await askFor(fields, title);
+  const { post, asks, sure, tag, then, ...about } = wanted(button);
+  const { seen, said: done } = button.dataset;
+  if (button.dataset.busy !== undefined || !isSure(button, sure)) return;
+  let body = about.body;
+  if (asks.length > 0) {
+    const given = await askFor(asks, button.value);
     if (given === null) return;
     body = { ...body, ...given };
   }
@@ -158,7 +157,9 @@ export function listenForActions() {
     asking.querySelector("form").requestSubmit(document.getElementById("ask-ok"));
   });
   document.addEventListener("click", (event) => {
-    const button = event.target.closest("button[data-post]");
-    if (button !== null) act(button);
+    const button = event.target.closest("button[formaction]");
+    if (button === null) return;
+    event.preventDefault();
+    if (button.closest("[data-rule], [data-schedule], [data-bulk]") === null) act(button);
   });
 }

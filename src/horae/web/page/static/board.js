@@ -97,9 +97,9 @@ function fill(schedule) {
   preview();
 }
 
-async function open(button) {
-  task = button.dataset.schedule;
-  part("sched-title").textContent = `#${task} ${button.dataset.title}`;
+async function open(about) {
+  task = about.dataset.schedule;
+  part("sched-title").textContent = `#${task} ${about.dataset.title}`;
   const schedule = await readTask();
   if (schedule === null) return;
   fill(schedule);
@@ -168,8 +168,8 @@ export function setSchedules() {
   const form = part("sched-form");
   moveCards();
   document.addEventListener("click", (event) => {
-    const button = event.target.closest("button[data-schedule]");
-    if (button !== null) open(button);
+    const about = event.target.closest("[data-schedule]");
+    if (about !== null) open(about);
   });
   form.addEventListener("input", () => {
     part("sched-save").disabled = true; // until it is read

@@ -1,8 +1,7 @@
 // The table of entries: rows are selected by mouse and by key, and actions are done on all of them.
-import { ask, askFor, say } from "./actions.js";
+import { ask, askFor, say, wanted } from "./actions.js";
 import { refresh } from "./live.js";
 
-const WORDS = { run: "run requested", pause: "paused", resume: "resumed", backfill: "backfilled" };
 const chosen = new Map(); // entry -> source and title
 let at = null; // the number of the entry that was last in focus
 
@@ -36,28 +35,30 @@ function targets() {
   return row === null ? [] : [[at, row.dataset]];
 }
 
-function pathOf(what, entry, { source, title }) {
-  if (what === "run" && source === "crew") return `/api/v1/agents/${encodeURIComponent(title)}/tick`;
-  return `/api/v1/entries/${entry}/${what}`;
+function pathOf(button, entry, { source, title }) {
+  const { post } = wanted(button);
+  const isTick = post.endsWith("/run") && source === "crew";
+  return isTick ? `/api/v1/agents/${encodeURIComponent(title)}/tick` : post.replace("/-/", `/${entry}/`);
 }
 
-async function each(what, found, body = {}) {
+async function each(button, found, body = {}) {
   let done = 0;
   for (const [entry, row] of found) {
-    const answer = await ask(pathOf(what, entry, row), body);
+    const answer = await ask(pathOf(button, entry, row), body);
     if (answer === null) break; // the reason is shown
     done += 1;
   }
-  if (done === found.length) say(`${done} ${done === 1 ? "entry" : "entries"}: ${WORDS[what]}`);
+  const said = button.dataset.said.toLowerCase();
+  if (done === found.length) say(`${done} ${done === 1 ? "entry" : "entries"}: ${said}`);
   await refresh();
 }
 
-function backfill(found) {
+function backfill(button, found) {
   const dialog = document.getElementById("bulk-backfill");
   dialog.returnValue = "";
   const over = () => {
     const form = new FormData(dialog.querySelector("form"));
-    if (dialog.returnValue === "ok") each("backfill", found, Object.fromEntries(form));
+    if (dialog.returnValue === "ok") each(button, found, Object.fromEntries(form));
   };
   dialog.addEventListener("close", over, { once: true });
   dialog.showModal();
@@ -69,25 +70,26 @@ async function preview() {
   const words = document.getElementById("bulk-preview");
   if (!body.from || !body.to) return;
   let count = 0;
-  for (const [entry, row] of targets()) {
-    const answer = await ask(pathOf("backfill", entry, row), { ...body, dry_run: true });
+  for (const [entry] of targets()) {
+    const answer = await ask(`/api/v1/entries/${entry}/backfill`, { ...body, dry_run: true });
     if (answer === null) return;
     count += answer.count;
   }
   words.textContent = `${count.toLocaleString("en")} ${count === 1 ? "run" : "runs"} in this period`;
 }
 
-async function act(what) {
+async function act(what, button) {
   const found = targets();
   if (what === "none") {
     chosen.clear();
     showChosen();
   } else if (found.length === 0) say("Select an entry first: j and k move, x selects.", true);
-  else if (what === "backfill") backfill(found);
-  else if (what === "pause") {
-    const given = await askFor("until; note", "Pause the selected entries");
-    if (given !== null) await each(what, found, given);
-  } else await each(what, found);
+  else if (what === "backfill") backfill(button, found);
+  else {
+    const { asks } = wanted(button);
+    const given = asks.length > 0 ? await askFor(asks, `${button.value} the selected entries`) : {};
+    if (given !== null) await each(button, found, given);
+  }
 }
 
 export function listEntries() {
@@ -104,7 +106,7 @@ export function listEntries() {
     if (row !== null) at = row.dataset.entry;
   });
   document.addEventListener("click", (event) => {
-    const button = event.target.closest("button[data-bulk]");
-    if (button !== null) act(button.dataset.bulk);
+    const about = event.target.closest("[data-bulk]");
+    if (about !== null) act(about.dataset.bulk, about.querySelector("button"));
   });
 }

@@ -15,8 +15,12 @@ export function morph(old, next) {
   setChildren(old, next);
 }
 
+function posts(button) {
+  return button.getAttribute("formaction")?.split("?", 1)[0];
+}
+
 function setAttributes(old, next) {
-  if (old.dataset?.post !== next.dataset?.post) {
+  if (posts(old) !== posts(next)) {
     old.dataset.fresh = ""; // it does something else now, and nobody has read that yet
     setTimeout(() => delete old.dataset.fresh, JUST_NOW);
   }

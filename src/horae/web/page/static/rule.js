@@ -59,8 +59,8 @@ function show({ now, then, warnings, zone }) {
   document.getElementById("rule-preview").replaceChildren(...parts);
 }
 
-async function open(button) {
-  entry = button.dataset.rule;
+async function open(about) {
+  entry = about.dataset.rule;
   form.elements.to.value = "";
   error.textContent = "";
   const told = await read();
@@ -90,8 +90,8 @@ async function change() {
 
 export function changeRules() {
   document.addEventListener("click", (event) => {
-    const button = event.target.closest("button[data-rule]");
-    if (button !== null) open(button);
+    const about = event.target.closest("[data-rule]");
+    if (about !== null) open(about);
   });
   form.addEventListener("input", () => {
     save.disabled = true; // until it is read
