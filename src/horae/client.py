@@ -236,6 +236,10 @@ class Calls:
     ) -> views.WhyLines:
         """Return why an entry ran or did not run; *at* is a time as after the @ of `horae why`."""
 
+    @route("GET", "last-run")
+    def last_run(self, entry: views.EntryName, *, going: bool = False) -> views.RunLine:
+        """Return the last run of an entry, or the one that is *going*."""
+
     @route("GET", "gate")
     def gate(self, *, limit: int = 100) -> views.GateReport:
         """Return the receipts that hold a slot, and those that wait and why."""

@@ -946,14 +946,14 @@ async def test_the_last_run_of_an_entry_is_the_one_that_was_started_last() -> No
 async def test_the_one_run_that_goes_on_is_found_by_its_entry() -> None:
     async with office(cron("Digest", "0 9 * * *", ":OVERLAP: allow")) as here:
         with pytest.raises(RunStateError, match="no run is in progress"):
-            await here.service.going("Digest")
+            await here.service.last_run("Digest", going=True)
         await here.run(await here.filed_now("Digest"), None)
-        assert (await here.service.going("Digest")).run == 1
+        assert (await here.service.last_run("Digest", going=True)).run == 1
         await here.run(await here.filed_now("Digest"), None)
         with pytest.raises(
             RunStateError, match="several runs are in progress; name one: 1, 2"
         ) as told:
-            await here.service.going("Digest")
+            await here.service.last_run("Digest", going=True)
         assert sorted(told.value.runs) == [1, 2]
 
 
@@ -988,14 +988,14 @@ async def test_who_would_cancel_what_waits_to_be_tried_again_is_told_how() -> No
         await here.run(filed, Status.FAILED)
         remedy = f"receipt {filed.number} is waiting to start at .*`horae pause {filed.entry}`"
         with pytest.raises(RunStateError, match=f"no run is in progress; {remedy}"):
-            await here.service.going("Digest")
+            await here.service.last_run("Digest", going=True)
         with pytest.raises(RunStateError, match=f"run 1 already ended at .*; {remedy}"):
             await here.service.cancel(1, end=lambda _, __: True)
         await here.service.pause("Digest")
         told = to_builtins(await here.service.receipt(filed.number))
         assert told["status"] == "skipped", "what is said to help does"
         with pytest.raises(RunStateError, match="no run is in progress; see `horae status`"):
-            await here.service.going("Digest")
+            await here.service.last_run("Digest", going=True)
 
 
 @story

@@ -431,6 +431,8 @@ async def routes(story: Story) -> None:
             POST /api/v1/runs/1/cancel {"reason": "late"}
             POST /api/v1/runs/999/cancel
             GET /api/v1/why?entry=fails
+            GET /api/v1/last-run?entry=fails
+            GET /api/v1/last-run?entry=fails&going=true
             GET /api/v1/why?entry=fails&at=2026-06-05T12:30:00Z
             GET /api/v1/why?entry=nothing
             GET /api/v1/why

@@ -10,7 +10,6 @@ from codecs import getincrementaldecoder
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
-from functools import partial
 from io import IncrementalNewlineDecoder
 from itertools import chain
 from pathlib import Path
@@ -23,12 +22,12 @@ from horae.cli import connection, options
 from horae.cli.connection import Place, read
 from horae.cli.moments import moment_or_length
 from horae.cli.output import Form, Output, clean, echo, form_options, print_answer
-from horae.client import AsyncClient, Client, EngineUnreachableError
+from horae.client import Client, EngineUnreachableError
 from horae.core import actor, agent, clock, views
 from horae.core.entry import PlanTask
 from horae.core.ports import RunPlace
 from horae.core.receipt import FINAL, HELD_BACK, OPEN, Filed, ReasonCode, Status, is_planned
-from horae.core.service import Service, near_names
+from horae.core.service import near_names
 from horae.core.text import in_zone, moment_text
 from horae.errors import Exit, HoraeError
 from horae.files.read import PlanMissingError
@@ -353,7 +352,7 @@ def cancel(what: str, *, reason: str, place: Place, output: Output) -> None:
     client = connection.engine_at(place)
     if client is None:
         raise _no_engine(place, "so there is nothing to cancel")
-    found = connection.read_any(place, lambda service: _meant(service, what, client=client))
+    found = connection.through(client, lambda engine: _meant(engine, place.word(what), going=True))
     said = client.cancel(found.run, reason=reason)
     already = "" if said.changed else " already"
     print_answer(output, said, f"{said.title}: run {said.run} is{already} being cancelled")
@@ -366,42 +365,21 @@ def _goes_on(place: Place, number: int) -> bool:
 
 
 async def _meant(
-    service: connection.AnyService,
-    what: str,
-    *,
-    client: Client | None = None,
-    attempt: int | None = None,
+    service: connection.AnyService, what: str, *, going: bool = False, attempt: int | None = None
 ) -> views.RunLine:
-    """Return the run that is meant; of an entry the last one, or that in progress at an engine."""
-    if attempt is not None:
-        found = await _meant(service, what, client=client)
-        runs = (await service.receipt(found.receipt)).runs
-        number = next((each.run for each in reversed(runs) if each.attempt == attempt), None)
-        if number is None:
-            raise views.RunNotFoundError(f"attempt {attempt} of receipt {found.receipt}")
-        return await service.run(number)
-    if what.isascii() and what.isdecimal():
-        number = int(what[:19])
-        if number >= 2**63:
-            raise views.RunNotFoundError(number)
-        return await service.run(number)
-    if not isinstance(service, Service):
-        return await _newest_run(service, what, is_going=client is not None)
-    if client is None:
-        return await service.last_run(what)
-    return await service.going(what, obstacle=partial(_at_the_gate, client))
-
-
-async def _newest_run(engine: AsyncClient, what: str, *, is_going: bool) -> views.RunLine:
-    """Return the newest run of an entry of an engine elsewhere."""
-    statuses = tuple(OPEN) if is_going else ()
-    for line in (await engine.history(what, statuses=statuses)).receipts:
-        runs = (await engine.receipt(line.receipt)).runs
-        if runs and not (is_going and runs[-1].ended_at):
-            return await engine.run(runs[-1].run)
-    if is_going:
-        raise views.RunStateError(what, "no run is in progress; see `horae status`")
-    raise views.RunNotFoundError(what)
+    """Return the run that is meant; of an entry the last one, or the one that is *going*."""
+    if not (what.isascii() and what.isdecimal()):
+        found = await service.last_run(what, going=going)
+    elif (number := int(what[:19])) < 2**63:
+        found = await service.run(number)
+    else:
+        raise views.RunNotFoundError(number)
+    if attempt is None:
+        return found
+    runs = (await service.receipt(found.receipt)).runs
+    if (run := next((each.run for each in runs if each.attempt == attempt), None)) is None:
+        raise views.RunNotFoundError(f"attempt {attempt} of receipt {found.receipt}")
+    return await service.run(run)
 
 
 def _no_engine(place: Place, rest: str) -> EngineUnreachableError:

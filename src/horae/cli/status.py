@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 from msgspec import UNSET, structs
@@ -20,7 +19,7 @@ from horae.cli.connection import Place, read, read_any, write
 from horae.cli.moments import moment_or_length, parse_moment
 from horae.cli.options import option
 from horae.cli.output import Output, echo, print_answer, print_block, print_rows, print_table, safe
-from horae.client import Client
+from horae.client import Client, EngineUnreachableError
 from horae.config import untrusted
 from horae.core import clock, decide, explain, ports, views
 from horae.core.budget import cost_text
@@ -50,6 +49,8 @@ _PATIENCE: Final = 5.0  # seconds for an engine to say what only it knows
 _MOST: Final = 1000  # that it tells of at a time
 _MOST_TIMES: Final = 10_000  # that `why` explains
 _SOURCES: Final = ("org", "board", "trigger", "crew")
+_UNREAD: Final = ("entry_not_found", "no_ledger", "asked_moment")
+_NO_ENGINE: Final = "no engine is running; `horae up` starts it"
 _GUESS: Final = " (an estimate)"  # after the next tick of an agent, if no engine runs
 
 _entry = click.argument("entry", metavar="ENTRY")
@@ -497,17 +498,14 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
     """
     from horae.cli.plan_root import look_up
 
-    asked = explain.parse_ask(what)
-    if place.server is not None:
-        connection.refuse_at(at)
-        told = place.server.why(what, limit=min(limit, _MOST))
-        print_answer(output, told, lambda: _print_why(told, limit, told.entry.zone))
-        return
+    asked, moment = explain.parse_ask(what), place.moment(at)
     most = _MOST_TIMES if output.is_text else limit  # in text, times with one reason count once
     try:
-        said = read(place, lambda service: service.why(asked, limit=most), at=place.moment(at))
-    except (views.EntryNotFoundError, connection.NoLedgerError, explain.AskedMomentError) as error:
-        now = place.moment(at) or clock.SystemClock().now()
+        said = _why(asked, what, place, limit=most, at=moment)
+    except HoraeError as error:
+        if error.code not in _UNREAD or place.server is not None:
+            raise
+        now = moment or clock.SystemClock().now()
         found = look_up(asked.word, place, output, now=now)
         if not found:
             word, _, when = asked.word.rpartition("@")
@@ -522,15 +520,13 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
                 echo("")
             print_answer(output, each.why_data(), each.print)
         return
-    if at is None:
-        engine = connection.engine_of(place)
-        said = _why_by_engine(said, place, engine)
-        if output.is_text:
-            connection.say_source(engine)
-    entry = next(_in_zone([said.entry], place.zone.key))
+    if at is None and output.is_text:
+        connection.say_source(connection.engine_of(place))
+    entry = said.entry if place.server else next(_in_zone([said.entry], place.zone.key))
     shown = structs.replace(said, entry=entry)
     print_answer(output, said, lambda: _print_why(shown, limit, said.entry.zone))
-    if not output.is_text or entry.source != "org" or entry.gone_at is not None:
+    is_written = entry.source == "org" and entry.gone_at is None and place.server is None
+    if not output.is_text or not is_written:
         return
     for each in look_up(entry.title, place, output, now=said.at):  # what has the same name
         item = each.item  # if it is armed it is the entry, perhaps on another line
@@ -540,28 +536,27 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
         each.print()
 
 
-def _why_by_engine(said: views.WhyLines, place: Place, engine: views.EngineFacts) -> views.WhyLines:
-    """Return a report with what keeps receipts and runs from starting, if the engine says so."""
-    client = Client(place.directory, pid=engine.pid, timeout=_PATIENCE)
-    waiting = [each.receipt or 0 for each in said.answers if each.status is Status.WAITING]
-    obstacles: dict[int, str] = {}
-    if waiting and not engine.is_running:
-        obstacles = dict.fromkeys(waiting, "no engine is running; `horae up` starts it")
-    elif waiting and engine.pid is not None:
-        with suppress(HoraeError):  # without an answer the question is still answered
-            line = client.gate(limit=_MOST).waiting
-            obstacles = {each.receipt: each.reason for each in line}
-    said = explain.at_the_gate(said, obstacles)
-    if engine.pid is None or not said.entry.armed:
+def _why(
+    asked: explain.WhyQuestion, what: str, place: Place, *, limit: int, at: datetime | None
+) -> views.WhyLines:
+    """Return why an entry ran or did not run, as the engine knows it, else as the ledger does."""
+    engine, client = connection.engine_of(place), cast("Client | None", place.server)
+    if place.server is not None:
+        connection.refuse_at(at)
+    elif at is None and engine.is_running and engine.pid is not None:
+        client = Client(place.directory, pid=engine.pid, timeout=_PATIENCE)
+    if client is not None:
+        word = f"{place.word(asked.word)}{what.strip().removeprefix(asked.word)}"
+        try:
+            return client.why(word, limit=min(limit, _MOST))
+        except EngineUnreachableError:
+            if place.server is not None:
+                raise
+    said = read(place, lambda service: service.why(asked, limit=limit), at=at)
+    if at is not None or engine.is_running:
         return said
-    try:
-        told = client.why(said.entry.entry, limit=1)
-    except HoraeError:  # without an answer the question is still answered
-        return said
-    answers = said.answers
-    if told.cannot_run and all(each.receipt for each in told.answers):  # nothing comes
-        answers = tuple(each for each in answers if each.receipt is not None)
-    return structs.replace(said, cannot_run=told.cannot_run, answers=answers)
+    waiting = (each.receipt or 0 for each in said.answers if each.status is Status.WAITING)
+    return explain.at_the_gate(said, dict.fromkeys(waiting, _NO_ENGINE))
 
 
 def _print_why(said: views.WhyLines, limit: int, rule_zone: str) -> None:

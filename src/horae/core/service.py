@@ -510,29 +510,34 @@ class Service:
         runs = views.attempts(await self.ledger.runs_of(run.receipt), line.zone)
         return views.run_line(run, line, next(e.attempt for e in runs if e.run == number))
 
-    async def last_run(self, word: str) -> views.RunLine:
-        found = await self.named(word)
-        last = await self.ledger.last_run(found.number)
-        if last is None:
-            raise views.RunNotFoundError(found.mark.title)
-        return await self.run(last.number)
-
-    async def going(
-        self, word: str, *, obstacle: Callable[[int], str] = lambda _: ""
+    async def last_run(
+        self,
+        entry: views.EntryName,
+        *,
+        going: bool = False,
+        obstacle: Callable[[int], str] = lambda _: "",
     ) -> views.RunLine:
-        """Return the run of an entry; *obstacle* says what a receipt waits for at the gate."""
-        found = await self.named(word)
-        page = await self.ledger.receipts(entry=found.number, statuses=GOING)
-        going = [(await self.ledger.runs_of(each.number))[-1].number for each in page.receipts]
-        if len(going) == 1:
-            return await self.run(going[0])
-        title = found.mark.title
+        """Return the last run of an entry, or the one that is *going*.
+
+        *obstacle* says what a receipt waits for at the gate.
+        """
+        found = await self.named(entry)
+        last = None if going else await self.ledger.last_run(found.number)
+        if last is not None:
+            return await self.run(last.number)
         if not going:
+            raise views.RunNotFoundError(found.mark.title)
+        page = await self.ledger.receipts(entry=found.number, statuses=GOING)
+        runs = [(await self.ledger.runs_of(each.number))[-1].number for each in page.receipts]
+        if len(runs) == 1:
+            return await self.run(runs[0])
+        title = found.mark.title
+        if not runs:
             waits = await self._waiting(found.number, self._zone_of(found), obstacle)
             hint = waits or "; see `horae status`"
             raise views.RunStateError(title, f"no run is in progress{hint}")
-        several = f"several runs are in progress; name one: {', '.join(map(str, sorted(going)))}"
-        raise views.RunStateError(title, several, runs=going)
+        several = f"several runs are in progress; name one: {', '.join(map(str, sorted(runs)))}"
+        raise views.RunStateError(title, several, runs=runs)
 
     async def events(self, *, after: int = 0, limit: int = 100) -> views.EventPage:
         """Return the events after one, in order."""

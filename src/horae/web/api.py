@@ -450,6 +450,17 @@ async def run(front: Front, number: int) -> views.RunLine:
     return await front.service.run(number)
 
 
+class LastRunQuery(Fields, frozen=True):
+    entry: Annotated[Word, Meta(min_length=1), about("the entry")]
+    going: Annotated[bool, about("true: only the run in progress")] = False
+
+
+@routes.get("/api/v1/last-run", _READ, also=(404, 409))
+async def last_run(front: Front, query: LastRunQuery) -> views.RunLine:
+    """Show the last run of an entry, or the run in progress."""
+    return await front.last_run(query.entry, going=query.going)
+
+
 def _streamed(parts: AsyncIterator[bytes], kind: str) -> Response:
     return StreamingResponse(parts, media_type=kind, headers=answer.HEADERS)
 

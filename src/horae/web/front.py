@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from horae.core.lease import NodeLine
     from horae.core.ports import Clock, Ledger, Listed, Run
     from horae.core.service import Service
-    from horae.core.views import EngineFacts, StatusReport, WhyLines
+    from horae.core.views import EngineFacts, EntryName, RunLine, StatusReport, WhyLines
     from horae.files.git.repository import Logged
     from horae.process.handover import EngineControl
     from horae.sources.agents.source import AgentRequests
@@ -207,9 +207,17 @@ class Front:
         return [] if self.nodes is None else await self.nodes()
 
     async def why(self, ask: WhyQuestion, *, limit: int) -> WhyLines:
-        why = await self.service.why(ask, limit=limit)
-        obstacles = self.engine.gate.obstacles(now=self.clock.now())
-        return at_the_gate(why, {each.ask.number: each.reason for each in obstacles})
+        return at_the_gate(await self.service.why(ask, limit=limit), self._obstacles())
+
+    async def last_run(self, entry: EntryName, *, going: bool) -> RunLine:
+        line = self._obstacles()
+        return await self.service.last_run(
+            entry, going=going, obstacle=lambda number: line.get(number, "")
+        )
+
+    def _obstacles(self) -> dict[int, str]:
+        line = self.engine.gate.obstacles(now=self.clock.now())
+        return {each.ask.number: str(each.reason) for each in line}
 
 
 def offered(what: T | None, name: str) -> T:
