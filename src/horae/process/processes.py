@@ -52,8 +52,8 @@ LAST_PATIENCE: Final = timedelta(seconds=5)  # for what an engine before this on
 READY: Final = 10.0  # seconds for a supervisor to say that it is there
 OVERDUE: Final = 1.0  # seconds after which a supervisor that should have ended is killed
 LONGEST_REPORT: Final = 64 << 10
-RESTING: Final = 16  # supervisors that wait for a next run
-REST: Final = 0.3  # seconds after which one waits no longer
+RESTING: Final = 64  # supervisors that wait for a next run, of about a megabyte each
+REST: Final = 2.0  # seconds after which one waits no longer
 
 LOG_NAME: Final = LOG.decode()
 REPORT_NAME: Final = REPORT.decode()
