@@ -25,7 +25,7 @@ from horae.cli.up import (
     logging_to,
 )
 from horae.core.decide import decide
-from horae.core.ports import EntryStep
+from horae.core.ports import EntryStep, LedgerBusyError, LedgerError, LedgerWriteError
 from horae.core.source import Scan
 from horae.org.document import read
 from horae.sources.plans.arming import scan_plan
@@ -276,6 +276,17 @@ def test_a_warning_that_quotes_another_error_of_the_same_class_is_the_same() -> 
     found = [record("%s; trying again", OSError(f"attempt {n}")) for n in range(3)]
     found.append(record("%s; trying again", ValueError("attempt 3")))
     assert [repeats.filter(each) for each in found] == [True, False, False, True]
+
+
+def test_all_that_is_said_of_a_database_that_is_away_is_one_warning() -> None:
+    repeats = RepeatFilter()
+    errors = (
+        LedgerWriteError("db", "the database cannot be reached", remedy="try again"),
+        LedgerBusyError("db", "the query timed out", remedy="try again"),
+        LedgerError("db", "the database rejects the login", remedy="check it"),
+    )
+    found = [record("%s; its runs continue", each) for each in errors]
+    assert [repeats.filter(each) for each in found] == [True, False, True]
 
 
 @pytest.mark.parametrize("form", ["plain", "json"])

@@ -1078,8 +1078,8 @@ class LogHandler(logging.Handler):
 class RepeatFilter(logging.Filter):
     """Lets the same warning or error through once a minute, and says how often it was repeated.
 
-    Two are the same if they differ only in the words of an exception of one class: what a
-    connection says of a database that is away changes with each attempt.
+    Two are the same if they differ only in the words of an exception of one class, or of a ledger
+    that cannot be used: what is said of a database that is away changes with each attempt.
     """
 
     def __init__(self) -> None:
@@ -1090,8 +1090,7 @@ class RepeatFilter(logging.Filter):
         if record.levelno < logging.WARNING or record.name == EVENTS:
             return True
         now, args = record.created, record.args if isinstance(record.args, tuple) else ()
-        words = (str(type(each) if isinstance(each, Exception) else each) for each in args)
-        same = (record.name, str(record.msg), *words)
+        same = (record.name, str(record.msg), *map(_kind, args))
         at, count = self._logged.get(same, (now - _REPEAT, 0))
         if 0 <= now - at < _REPEAT:
             self._logged[same] = at, count + 1
@@ -1104,6 +1103,12 @@ class RepeatFilter(logging.Filter):
             text = f"{record.getMessage()} (repeated {often} in the last minute)"
             record.msg, record.args = text, None
         return True
+
+
+def _kind(arg: object) -> str:
+    if isinstance(arg, LedgerUnavailableError):
+        return str(LedgerUnavailableError)
+    return str(type(arg) if isinstance(arg, Exception) else arg)
 
 
 class PlainFormatter(logging.Formatter):
