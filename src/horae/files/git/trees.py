@@ -365,7 +365,7 @@ class FollowedPlan:
 
     def _mark(self) -> object:
         try:
-            found = (self.path / ".git" / "refs" / "heads" / self.branch).stat()
+            found = os.stat(f"{self.path}/.git/refs/heads/{self.branch}")
         except OSError:
             return None
         return found.st_mtime_ns, found.st_ino
