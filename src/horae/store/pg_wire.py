@@ -49,6 +49,7 @@ _WRITE_LIKE: Final = "write it like postgresql://user@host:5432/database"
 LOCK: Final = 0x486F7261  # "Hora": whoever changes a schema holds it
 _BITS: Final = 48  # of the number of an event, in the lock that announces it
 _WAIT: Final = 5.0  # seconds in which a server must let a listener in, and answer
+_TOGETHER: Final = 0.02  # seconds in which what is told is heard together
 _ALIVE: Final[dict[str, Any]] = {
     "keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3
 }  # fmt: skip
@@ -513,13 +514,36 @@ async def heard(
                 for channel in channels:
                     await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
             yield None
+            told: list[psycopg.Notify] = []
+            connection.add_notify_handler(told.append)
             while True:
-                async for found in connection.notifies(timeout=pulse.total_seconds()):
-                    yield found
-                async with asyncio.timeout(_WAIT):
-                    await connection.execute("SELECT 1")
+                if not await _is_readable(connection, pulse):
+                    async with asyncio.timeout(_WAIT):
+                        await connection.execute("SELECT 1")
+                wire = connection.pgconn
+                wire.consume_input()
+                while (found := wire.notifies()) is not None:
+                    name, words = found.relname.decode(), found.extra.decode()
+                    told.append(psycopg.Notify(name, words, found.be_pid))
+                for each in told:
+                    yield each
+                told.clear()
+                await asyncio.sleep(_TOGETHER)
         except TimeoutError:
             raise psycopg.OperationalError("the database does not answer") from None
         finally:
             if connection is not None:
                 await connection.close()
+
+
+async def _is_readable(connection: psycopg.AsyncConnection[Any], within: timedelta) -> bool:
+    """Wait until the server has said something; psycopg would look ten times a second."""
+    loop, said = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(connection, said.set)
+    try:
+        async with asyncio.timeout(within.total_seconds()):
+            return await said.wait()
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(connection)
