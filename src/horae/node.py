@@ -327,9 +327,8 @@ class ClusterNode:
             )
             await worker.look_back()
             await self._bring_home(ledger)
-            self._carrier = Carrier(
-                self.ledger, worker.known, worker.abilities, min(slots, queues.BATCH)
-            )
+            can = worker.known, worker.abilities, lambda: worker.room
+            self._carrier = Carrier(self.ledger, *can, min(slots, queues.BATCH))
             parts: list[Coroutine[Any, Any, object]] = [
                 self._beat(generation),
                 self._endure(generation),

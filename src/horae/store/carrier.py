@@ -75,6 +75,7 @@ class Carrier:
     ledger: SqlLedger
     known: Collection[str]
     abilities: Callable[[], Collection[str]]
+    room: Callable[[], int] = lambda: BATCH  # how many it can run now
     batch: int = BATCH
     _driver: _LedgerDriver | None = None
 
@@ -95,7 +96,8 @@ class Carrier:
 
     async def _run(self, take: Take) -> None:
         self._driver = driver = _LedgerDriver(self.ledger)
-        manager = _Manager(queries := Queries(driver))
+        manager = _Manager(queries := _Queries(driver))
+        queries.room = self.room
         manager.abilities = self.abilities
         await queries.clear_queue_log([*self.known])  # the ledger has its own
         asyncio.get_running_loop().call_later(CLEAR, manager.shutdown.set)  # and begin again
@@ -121,6 +123,17 @@ class Carrier:
             )
         finally:
             manager.shutdown.set()
+
+
+class _Queries(Queries):
+    """Takes no more jobs at a time than this machine has room for."""
+
+    room: Callable[[], int]
+
+    async def dequeue(self, batch_size: int, *args: Any, **values: Any) -> list[Job]:
+        # Without room it takes only jobs that have a slot already.
+        most = min(batch_size, self.room()) if self.room() > 0 else batch_size
+        return await super().dequeue(most, *args, **values)
 
 
 class _Manager(QueueManager):
