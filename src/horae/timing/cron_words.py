@@ -43,89 +43,62 @@ def interval_words(rules: Sequence[Meaning]) -> str:
     """Return the words of rules that together are one interval; empty if they are not."""
     first, *others = (rule._replace(starred=False, minutes=0, hours=0) for rule in rules)
     clocks = {(h, m) for rule in rules for h in bits(rule.hours) for m in bits(rule.minutes)}
-    times = sorted(60 * hour + minute for hour, minute in clocks)
-    step = _stride(times)
-    if not others or {*others} != {first} or first.seconds != 1 or step is None:
+    every, is_daily = _interval(sorted(60 * hour + minute for hour, minute in clocks))
+    if not others or {*others} != {first} or first.seconds != 1 or not every:
         return ""
-    every = _every(step, "minute") if step % 60 else _every(step // 60, "hour")
-    if is_daily := times[0] > 0 or step * len(times) != 1440:
-        every += f" from {_clock(*divmod(times[0], 60))} to {_clock(*divmod(times[-1], 60))}"
     return f"{every} {_day_words(first, is_daily=is_daily)}".rstrip() + _year_words(first)
+
+
+def _interval(times: Sequence[int]) -> tuple[str, bool]:
+    """Return even times of the day as an interval, and whether a day must follow."""
+    step = times[1] - times[0] if len(times) > 2 else 0
+    if not step or list(times) != list(range(times[0], times[-1] + 1, step)):
+        return "", False
+    every = _every(step, "minute") if step % 60 else _every(step // 60, "hour")
+    if times[0] == 0 and step * len(times) == 1440:
+        return every, False
+    return f"{every} from {_clock(times[0])} to {_clock(times[-1])}", True
 
 
 def _time_words(seconds: list[int], minutes: list[int], hours: list[int]) -> tuple[str, bool]:
     """Return the time of day, and whether a day must follow."""
-    every_hour = len(hours) == 24
+    clocks = [60 * hour + minute for hour in hours for minute in minutes]
+    is_daily, is_open = len(hours) < 24, len(minutes) == 60
+    step = 60 // len(seconds)
     if seconds == [0]:
-        is_daily = not every_hour and not _is_every_few_hours(minutes, hours)
-        return _minute_words(minutes, hours), is_daily
-    if len(seconds) == len(minutes) == len(hours) == 1:
-        return f"at {_clock(hours[0], minutes[0])}:{seconds[0]:02}", True
-    if len(minutes) == 60:
-        is_even = (_cycle(seconds, 60) or 60) < 60
-        words = _second_words(seconds) + ("" if is_even else " of every minute")
-        return words if every_hour else _during(words, hours, 0, 59), not every_hour
-    words, is_daily = _time_words([0], minutes, hours)
-    return f"{_second_words(seconds)} of the minute, {words}", is_daily
+        every, is_part = _interval(clocks)
+        if every and not (len(minutes) == 1 and is_part and not is_daily):
+            return every, is_part
+        if len(clocks) <= 4 or (len(minutes) == 1 and is_daily):
+            return f"at {_and([_clock(at) for at in clocks])}", True
+    elif len(seconds) == len(clocks) == 1:
+        return f"at {_clock(clocks[0])}:{seconds[0]:02}", True
+    elif len(clocks) == 1440 and len(seconds) > 1 and seconds == list(range(0, 60, step)):
+        return _every(step, "second"), False
+    head = "" if seconds == [0] else f"{_listed('second', seconds)} of "
+    of_hours = _listed("hour", hours) if is_daily else "" if head and is_open else "every hour"
+    of_minutes = "every minute" if head and is_open else _listed("minute", minutes)
+    return f"at {head}{of_minutes}{' of ' if of_hours else ''}{of_hours}", is_daily
 
 
-def _is_every_few_hours(minutes: list[int], hours: list[int]) -> bool:
-    return minutes == [0] and len(hours) >= 4 and hours[0] == 0 and _cycle(hours, 24) is not None
+def _listed(unit: str, values: Sequence[int]) -> str:
+    """Return numbers with their unit.
+
+    >>> _listed("minute", [0, 1, 2, 3, 30])
+    'minutes 0 to 3 and 30'
+    """
+    return (
+        f"{unit}{'s' if len(values) > 1 else ''} {_and(_spans([str(n) for n in values], values))}"
+    )
 
 
-def _minute_words(minutes: list[int], hours: list[int]) -> str:
-    clocks = [_clock(hour, minute) for hour in hours for minute in minutes]
-    step = _stride(hours)
-    if len(minutes) == 1 and len(hours) < 24 and step is not None:
-        is_even = _is_every_few_hours(minutes, hours)
-        return _every(step, "hour") + ("" if is_even else f" from {clocks[0]} to {clocks[-1]}")
-    if len(clocks) <= 4 or (len(minutes) == 1 and len(hours) < 24):
-        return "at " + _and(clocks)
-    first, last = minutes[0], minutes[-1]
-    if (step := _cycle(minutes, 60)) is not None:  # evenly from one hour to the next
-        past = "1 minute" if first == 1 else f"{first} minutes"
-        if len(hours) < 24:
-            start = f" from minute {first}" if first else ""
-            return _during(_every(step, "minute"), hours, first, last, start)
-        if step == 60:
-            return f"at {past} past every hour" if first else "every hour"
-        return _every(step, "minute") + (f" from {past} past the hour" if first else "")
-    if (step := _stride(minutes)) is not None:
-        if len(hours) <= 3:
-            spans = [f"from {_clock(hour, first)} to {_clock(hour, last)}" for hour in hours]
-            return f"{_every(step, 'minute')} {_and(spans)}"
-        spread = f"{_every(step, 'minute')} from minute {first} to minute {last}"
-        return f"{spread} of {_hour_words(hours)}"
-    if len(clocks) <= 8:
-        return "at " + _and(clocks)
-    return f"at {_and([str(minute) for minute in minutes])} minutes past {_hour_words(hours)}"
-
-
-def _during(words: str, hours: list[int], first: int, last: int, start: str = "") -> str:
-    """Return what happens from minute *first* of each run of hours to minute *last*."""
-    runs = _runs(hours)
-    if len(runs) > 3:
-        return f"{words}{start} in {_hour_words(hours)}"
-    return f"{words} {_and([f'from {_clock(a, first)} to {_clock(b, last)}' for a, b in runs])}"
-
-
-def _second_words(seconds: list[int]) -> str:
-    step = _cycle(seconds, 60)
-    if step is not None and step < 60:
-        start = f" from second {seconds[0]}" if seconds[0] else ""
-        return _every(step, "second") + start
-    if (step := _stride(seconds)) is not None:
-        return f"{_every(step, 'second')} from second {seconds[0]} to second {seconds[-1]}"
-    return f"at second{'s' if len(seconds) > 1 else ''} {_and([str(s) for s in seconds])}"
-
-
-def _hour_words(hours: list[int]) -> str:
-    if len(hours) == 24:
-        return "every hour"
-    if (step := _stride(hours)) is not None:
-        which = "every hour" if step == 1 else f"every {_ordinal(step)} hour"
-        return f"{which} from {_clock(hours[0], 0)} to {_clock(hours[-1], 0)}"
-    return _and([_clock(hour, 0) for hour in hours])
+def _spans(words: Sequence[str], values: Sequence[int]) -> list[str]:
+    """Return words, with three or more that follow one another as a range."""
+    found: list[str] = []
+    for first, last in _runs(values):
+        at, end = values.index(first), values.index(last)
+        found += [f"{words[at]} to {words[end]}"] if end - at > 1 else words[at : end + 1]
+    return found
 
 
 def _day_words(rule: Meaning, *, is_daily: bool) -> str:
@@ -151,41 +124,28 @@ def _day_words(rule: Meaning, *, is_daily: bool) -> str:
 
 
 def _skips(rule: Meaning) -> bool:
-    """Whether some of the months, and not all, lack a day that is named by itself."""
-    days = bits(rule.days)
-    step, (first, last) = _stride(days), _runs(days)[-1] if days else (0, 0)
-    has_day = {LENGTHS[month - 1] >= last for month in bits(rule.months)}
-    is_late = False in has_day or (last == 29 and rule.months == ALL_MONTHS)
-    is_more = bool(len(days) > 1 or rule.weekdays or rule.odd_weekdays)  # than a day that never is
-    is_named = last - first < 2 and not (step and step > 1 and len(days) > 3)
-    return is_late and is_named and (has_day != {False} or is_more)
+    """Whether some of the months, and not all, lack a day that is named."""
+    last = max(bits(rule.days), default=0)
+    has_day = {LENGTHS[month - 1] - (month == 2) >= last for month in bits(rule.months)}
+    is_more = rule.days & (rule.days - 1) or rule.weekdays or rule.odd_weekdays or rule.odd_days
+    return False in has_day and bool(True in has_day or is_more)
 
 
 def _month_words(rule: Meaning) -> str:
     months = bits(rule.months)
     if len(months) == 12:
         return ""
-    names = [MONTHS[month - 1].capitalize() for month in months]
-    if len(months) > 2 and _stride(months) == 1:
-        return f"from {names[0]} to {names[-1]}"
-    return "in " + _and(names)
+    names = _spans([MONTHS[month - 1].capitalize() for month in months], months)
+    return f"from {names[0]}" if len(months) > 2 and len(names) == 1 else f"in {_and(names)}"
 
 
 def _date_words(rule: Meaning) -> list[str]:
     days = bits(rule.days)
-    words = []
     if days == [1] and not rule.odd_days:
         return ["the first day"]
-    step = _stride(days)
-    if step is not None and len(days) > 3 and step > 1:
-        span = f"from the {_ordinal(days[0])} to the {_ordinal(days[-1])}"
-        words.append(f"every {_ordinal(step)} day {span}")
-    else:
-        for first, last in _runs(days):
-            if last - first > 1:
-                words.append(f"the {_ordinal(first)} to the {_ordinal(last)}")
-            else:
-                words += [f"the {_ordinal(day)}" for day in range(first, last + 1)]
+    the = "the " if len(days) < 4 else ""
+    words = _spans([f"{the}{_ordinal(day)}" for day in days], days)
+    words[:1] = [f"the {word.removeprefix('the ')}" for word in words[:1]]
     for bit in bits(rule.odd_days):
         if bit == 0:
             words.append("the last day")
@@ -202,20 +162,16 @@ def _weekday_words(weekdays: int) -> str:
     from_sunday = bits(weekdays)
     from_monday = [day for day in from_sunday if day] + [7] * (weekdays & 1)
     for days in (from_monday, from_sunday):
-        if len(days) > 2 and _stride(days) == 1:
+        if len(days) > 2 and len(_runs(days)) == 1:
             return f"{_DAYS[days[0]]} to {_DAYS[days[-1]]}"
     return _and([_DAYS[day] + "s" for day in from_monday])
 
 
 def _year_words(rule: Meaning) -> str:
-    if not rule.years:
-        return ""
     years = [FIRST_YEAR + bit for bit in bits(rule.years)]
-    step = _stride(years)
-    if step is not None and len(years) > 3 and step > 1:
-        return f", every {step} years from {years[0]} to {years[-1]}"
-    runs = [(f"{a}" if a == b else f"{a} to {b}") for a, b in _runs(years)]
-    return f", {'in' if len(years) < 3 or len(runs) > 1 else 'from'} {_and(runs)}"
+    spans = _spans([str(year) for year in years], years)
+    is_range = len(years) > 2 and len(spans) == 1
+    return f", {'from' if is_range else 'in'} {_and(spans)}" if years else ""
 
 
 _ORDINALS: Final = {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth"}
@@ -227,8 +183,8 @@ def _ordinal(number: int) -> str:
     return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
 
 
-def _clock(hour: int, minute: int) -> str:
-    return f"{hour:02}:{minute:02}"
+def _clock(minute: int) -> str:
+    return f"{minute // 60:02}:{minute % 60:02}"
 
 
 def _every(step: int, unit: str) -> str:
@@ -239,21 +195,6 @@ def _and(words: Sequence[str], *, link: str = "and") -> str:
     if len(words) < 2:
         return "".join(words)
     return f"{', '.join(words[:-1])} {link} {words[-1]}"
-
-
-def _stride(values: Sequence[int]) -> int | None:
-    """Return how far apart three or more values are, if all by the same."""
-    if len(values) < 3:
-        return None
-    step = values[1] - values[0]
-    return step if values == list(range(values[0], values[-1] + 1, step)) else None
-
-
-def _cycle(values: Sequence[int], size: int) -> int | None:
-    """Return how far apart values are that go on evenly from one round to the next."""
-    step, rest = divmod(size, len(values))
-    is_even = not rest and list(values) == list(range(values[0], size, step))
-    return step if is_even and values[0] < step else None
 
 
 def _runs(values: Sequence[int]) -> list[tuple[int, int]]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 from horae.core.entry import CronRule, Rule, cron_rule
 from horae.core.text import rule_words
 from horae.extras.drift.claims import Claim, ClaimPlace, claims
-from horae.extras.drift.proposal import proposed
 from horae.extras.drift.series import Series, both, broken, series_of
 from horae.org.check import shown
 from horae.org.plan import Diagnostic, Severity
-from horae.timing.phrases.grammar import Say
+from horae.timing.cron_fields import read_masks
+from horae.timing.phrases.compiler import AskError, compile_says
+from horae.timing.phrases.grammar import Clock, Say, placed
 
 if TYPE_CHECKING:
     from horae.sources.plans.check import CheckedWorkflow
@@ -45,7 +47,7 @@ def drift(text: str, rule: Rule, *, zone_name: str = "UTC", has_time: bool = Tru
         return []
     means = rule_words(rule, zone_name=zone_name)
     own = [found.span() for found in re.finditer(re.escape(means), text, re.IGNORECASE)]
-    said = reduce(both, (say for claim in spoken for say in claim.says), Say())
+    said = reduce(both, (say for claim in spoken for say in claim.says))
     judged: list[tuple[Claim, str]] = []
     for claim in spoken:
         is_own = any(start <= claim.start < end for start, end in own)
@@ -57,21 +59,19 @@ def drift(text: str, rule: Rule, *, zone_name: str = "UTC", has_time: bool = Tru
     for claim, lost in judged:
         is_weak = claim.manner == "name" or claim[3:] == (ClaimPlace.BODY, "said")
         if lost and not (lost == "days" and is_said and is_weak):
-            other = proposed(claim.says, every, rule, zone_name=zone_name)
-            is_part = is_guarded or claim.manner == "part"
-            if is_part and _fires_within(other, every[-1], zone_name):
+            is_single = claim.manner == "single"  # whose time must be that of the rule
+            if is_single and (every[-1].once or not _is_timely(claim, every)):
                 continue
+            if lost == "days" and is_guarded:  # a command may choose among the days
+                continue
+            other = proposed(claim.says, every[0], rule, zone_name=zone_name)
             start, end, _, place, _ = claim
             found.append(Drift(start, end, text[start:end], place, means, other))
     return found
 
 
-def _fires_within(cron: str, series: Series, zone_name: str) -> bool:
-    """Whether all days of an expression are days of a series, so that a command can choose."""
-    if not cron[:1].isdigit():
-        return False
-    days = series_of(cron_rule(cron, zone_name=zone_name), zone_name=zone_name)[-1].days
-    return {day for day in days if day <= series.days[-1]} <= set(series.days)
+def _is_timely(claim: Claim, every: Sequence[Series]) -> bool:
+    return not broken([replace(say, weekdays=frozenset()) for say in claim.says], every)
 
 
 def check_drift(workflow: CheckedWorkflow, rule: Rule) -> Iterator[Diagnostic]:
@@ -86,3 +86,60 @@ def check_drift(workflow: CheckedWorkflow, rule: Rule) -> Iterator[Diagnostic]:
             fix = f"these words mean {each.suggestion}" if each.suggestion else ""
             at, width = each.start, each.end - each.start
             yield workflow.found(at, "drift", severity, message, fix=fix, width=width)
+
+
+def proposed(says: Sequence[Say], series: Series, rule: Rule, *, zone_name: str) -> str:
+    """Return the rule that words mean, with what they leave open taken from the rule there is."""
+    try:
+        compiled = compile_says([_dated(_timed(say, series), series) for say in says])
+    except AskError:
+        return ""
+    every = says[0].every
+    if every and every[1] in "hdwmy" and not (isinstance(rule, CronRule) or says[0].kinds):
+        return f"a timestamp with ++{every[0]}{every[1]}"
+    if compiled.anchor is not None:
+        return f"a timestamp with {compiled.repeater}" if compiled.repeater else str(compiled)
+    text = str(compiled)
+    if not any(map(_says_days, says)):
+        if not isinstance(rule, CronRule):
+            return ""
+        days = read_masks(rule.crons[0].expression)[0][3:6]
+        text = "; ".join(" ".join((*each.split()[:-3], *days)) for each in compiled.crons)
+    then = series_of(cron_rule(text, zone_name=zone_name), zone_name=zone_name)
+    return text if then and not broken(says, then) else ""
+
+
+def _says_days(say: Say) -> bool:
+    return bool((say.every and not say.is_short) or say.count or say.kinds or say.months)
+
+
+def _timed(say: Say, series: Series) -> Say:
+    first = min(series.times, default=0)
+    if say.times:
+        return replace(say, times=frozenset(Clock(placed(c, say.part).minute) for c in say.times))
+    if say.every and say.every[1] == "h" and not (say.minutes or say.windows):
+        return replace(say, minutes=frozenset({first % 60}))
+    hours = sorted({at // 60 for at in series.times})
+    if say.is_short and not (say.hours or say.windows) and 1 < len(hours) < 24:
+        return replace(say, windows=((Clock(hours[0] * 60), Clock(hours[-1] * 60 + 59)),))
+    if say.has_time:
+        return say
+    times = [*series.times] if 0 < len(series.times) <= 3 and not say.strict else [first]
+    if say.count and say.count[1] == "d":
+        number = say.count[0]
+        times = [(first + n * 1440 // number) % 1440 for n in range(number)]
+    return replace(say, times=frozenset(map(Clock, times)))
+
+
+def _dated(say: Say, series: Series) -> Say:
+    unit = say.every[1] if say.every else "y" if say.months else ""
+    if say.kinds or unit not in ("w", "m", "y"):
+        return say if _says_days(say) or say.every else replace(say, every=(1, "d"))
+    if unit == "w":
+        weekdays = series.weekdays if len(series.weekdays) == 1 else {0}
+        return replace(say, weekdays=frozenset(weekdays))
+    days = {day.day for day in series.days}
+    day = min(days) if len(days) == 1 else 1
+    months = say.months or (series.months if len(series.months) == 1 else {1})
+    found = replace(say, mdays=frozenset({day if day < 29 else -1}), recurs=True)
+    return replace(found, months=frozenset(months)) if unit == "y" else found

@@ -7,7 +7,7 @@ the weekend, "at 9" may be 21:00, four weeks are a month.
 from __future__ import annotations
 
 from calendar import monthrange
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from functools import reduce
@@ -49,6 +49,10 @@ class Series(NamedTuple):
     def months(self) -> set[int]:
         return {day.month for day in self.days}
 
+    @property
+    def weekdays(self) -> set[int]:
+        return {day.weekday() for day in self.days}
+
     def share(self, weekdays: Collection[int] = WEEK) -> float:
         """Return on what part of such days it fires, in the months in which it does."""
         months, span = self.months, range(self.days[0].toordinal(), self.days[-1].toordinal() + 1)
@@ -73,10 +77,10 @@ def series_of(rule: Rule, *, zone_name: str, has_time: bool = True) -> list[Seri
     parts = [CronRule((cron,)) for cron in rule.crons] if isinstance(rule, CronRule) else [rule]
     found = [_series(part, zone_name, has_time=has_time) for part in parts]
     if len(found) > 1:
-        days = sorted({day for each in found for day in each.days})
-        times = sorted({at for each in found for at in each.times})
-        seconds = sorted({second for each in found for second in each.seconds})
-        found.append(Series(tuple(days), tuple(times), tuple(seconds)))
+        days = tuple(sorted({day for each in found for day in each.days}))
+        times = tuple(sorted({at for each in found for at in each.times}))
+        seconds = tuple(sorted({second for each in found for second in each.seconds}))
+        found.append(Series(days, times, seconds))
     return found if all(len(each.days) > 1 or (each.once and each.days) for each in found) else []
 
 
@@ -104,37 +108,36 @@ def _series(rule: Rule, zone_name: str, *, has_time: bool) -> Series:
     return Series(tuple(days), times, seconds, step, isinstance(rule, OnceRule), has_time)
 
 
-def broken(says: Sequence[Say], every: Sequence[Series], said: Say) -> str:
+def broken(says: Sequence[Say], every: Sequence[Series], said: Say | None = None) -> str:
     """Return which part no series keeps, "days" or "times"; *said* is said in all the text."""
-    for each in (says, [reduce(both, says)]):
-        if all(any(not _broken(one, series, said) for series in every) for one in each):
+    for each in (says, [reduce(both, says)], [both(reduce(both, says), said or Say())]):
+        if all(any(not _broken(one, series) for series in every) for one in each):
             return ""
-    return next(what for one in says if (what := _broken(one, every[-1], said)))
+    return next(what for one in says if (what := _broken(one, every[-1])))
 
 
 def both(one: Say, other: Say) -> Say:
     """Return the days and times that one or the other says."""
-    names = ("weekdays", "mdays", "times", "months")
+    names = [n for n in ("weekdays", "mdays", "times", "months") if getattr(one, n)]
     return replace(one, **{name: getattr(one, name) | getattr(other, name) for name in names})
 
 
-def _broken(say: Say, series: Series, said: Say) -> str:
+def _broken(say: Say, series: Series) -> str:
     if say.either:
-        return "" if any(not _broken(each, series, said) for each in say.either) else "days"
+        return "" if any(not _broken(each, series) for each in say.either) else "days"
     if (say.once and not series.once) or (say.recurs and series.once):
         return "days"
-    days = (_keeps_every, _keeps_count, _keeps_weekdays, _keeps_dates, _keeps_nth)
-    if not all(test(say, series, said) for test in days):
+    if not all(test(say, series) for name, test in _DAYS.items() if getattr(say, name)):
         return "days"
-    is_kept = _keeps_times(say, series, said) and _keeps_hours(say, series)
-    return "" if is_kept or not series.has_time else "times"
+    kept = all(test(say, series) for name, test in _TIMES.items() if getattr(say, name))
+    return "" if kept or not series.has_time else "times"
 
 
-def _keeps_every(say: Say, series: Series, _: Say) -> bool:
+def _keeps_every(say: Say, series: Series) -> bool:
     if say.every is None or series.once:
         return True
     count, unit = say.every
-    is_often = say.has_days or series.share() > 0.7
+    is_often = bool(say.kinds) or series.share() > 0.7
     if say.is_short:
         seconds = series.seconds if unit == "s" or not say.seconds else (0,)
         at = [60 * minute + second for minute in series.times for second in seconds]
@@ -144,56 +147,49 @@ def _keeps_every(say: Say, series: Series, _: Say) -> bool:
         # Around midnight, without the longest gap: every hour from 22:00 to 5:00.
         around = sorted(b - a for a, b in pairwise([*at, at[0] + 60 * _DAY])) if at else []
         gaps = set(around[:-1]) or {60 * (series.step or _DAY)}
-        if say.hours or len(say.minutes) > (unit != "s") or len(say.seconds) > 1:
-            return is_often and min(gaps) == size
-        return is_often and gaps == {size}
+        return is_often and (min(gaps) == size if say.hours else gaps == {size})
     is_dense = len(series.seconds) > 1 and not say.seconds
     if series.step or is_dense or (len(series.times) > 3 and not say.has_time):
         return False
     if (count, unit) == (1, "d"):
         is_whole = series.share() > 0.99 and (say.has_time or len(series.times) == 1)
-        return is_whole if say.strict and not say.has_days else is_often
+        return is_whole if say.strict and not say.kinds else is_often
     named = len(say.weekdays) + len(say.mdays) + len(say.nth) + len(say.dates)
     days = count * _LENGTH[unit]
     is_near = abs(series.gap - days) <= (max(0.5, 0.05 * days) if unit == "d" else 0.2 * days)
     return is_near or named > 1 or (max(say.mdays, default=0) > 28 and unit == "m")
 
 
-def _keeps_count(say: Say, series: Series, _: Say) -> bool:
+def _keeps_count(say: Say, series: Series) -> bool:
     number, unit = say.count or (0, "")
-    is_often = unit not in ("min", "h", "d") or say.has_days or series.share() > 0.7
-    return not number or (is_often and abs(series.per(unit) - number) <= 0.15 * number)
+    is_often = unit not in ("min", "h", "d") or say.kinds or series.share() > 0.7
+    return is_often and abs(series.per(unit) - number) <= 0.15 * number
 
 
-def _keeps_weekdays(say: Say, series: Series, said: Say) -> bool:
-    if say.minus:
-        return say.minus.isdisjoint(day.weekday() for day in series.days)
-    if not say.weekdays or not say.recurs:
-        return not say.weekdays or {day.weekday() for day in series.days} == say.weekdays
+def _keeps_weekdays(say: Say, series: Series) -> bool:
     is_rarer = say.every is not None and not say.is_short and say.every != (1, "d")
-    is_used = is_rarer or series.share(say.weekdays) > 0.9
-    return is_used and {day.weekday() for day in series.days} in (say.weekdays, said.weekdays)
+    is_used = is_rarer or not say.recurs or series.share(say.weekdays) > 0.9
+    return is_used and series.weekdays == say.weekdays
 
 
-def _keeps_dates(say: Say, series: Series, said: Say) -> bool:
-    if say.dates and {(day.month, day.day) for day in series.days} != say.dates:
-        return False
-    if say.months and not (say.recurs or series.gap > 300 or len(series.months) < 12):
+def _keeps_months(say: Say, series: Series) -> bool:
+    if not (say.recurs or series.gap > 300 or len(series.months) < 12):
         return True  # a date without "every" beside a rule that fires all year
     is_part = say.every is not None and say.every[1] == "m" and say.months < series.months
-    if say.months and series.months != say.months and not is_part:
-        return False
-    days = say.mdays | say.nearest
-    if not days:
+    return series.months == say.months or is_part
+
+
+def _keeps_mdays(say: Say, series: Series) -> bool:
+    if say.months and not _keeps_months(replace(say, recurs=True), series) and not say.recurs:
         return True
+    days = say.mdays | say.nearest
     # The number of each day, from the end of the month if it is said so.
     later = {day: day.day - 1 - monthrange(day.year, day.month)[1] for day in series.days}
-    fired = {last if last in days | said.mdays else day.day for day, last in later.items()}
+    fired = {last if last in days else day.day for day, last in later.items()}
     is_shifted = all(  # to the nearest working day
         day.weekday() < 5 and any(abs(day.day - each) < 3 for each in days) for day in series.days
     )
-    is_kept = fired in (days, said.mdays) or (is_shifted and days < fired)
-    return is_kept and _in_period(say, series)
+    return (fired == days or (is_shifted and days < fired)) and _in_period(say, series)
 
 
 def _in_period(say: Say, series: Series) -> bool:
@@ -204,11 +200,16 @@ def _in_period(say: Say, series: Series) -> bool:
     return len(series.months) == 1 if say.of == "y" else len(series.months) >= 6
 
 
-def _keeps_nth(say: Say, series: Series, _: Say) -> bool:
+def _keeps_edge(say: Say, series: Series) -> bool:
+    if say.of == "w":
+        return series.weekdays <= ({0, 6} if say.edge > 0 else {4, 5, 6})
+    days = {day.day for day in series.days}
+    return _in_period(say, series) and (max(days) < 8 if say.edge > 0 else min(days) > 24)
+
+
+def _keeps_nth(say: Say, series: Series) -> bool:
     found = [{pair for pair in say.nth if day == _nth(day, *pair)} for day in series.days]
-    return not say.nth or (
-        all(found) and set().union(*found) == say.nth and _in_period(say, series)
-    )
+    return all(found) and set().union(*found) == say.nth and _in_period(say, series)
 
 
 def _nth(day: date, n: int, weekday: int) -> date | None:
@@ -217,13 +218,10 @@ def _nth(day: date, n: int, weekday: int) -> date | None:
     return next(iter(found[n - (n > 0) :]), None)
 
 
-def _keeps_times(say: Say, series: Series, said: Say) -> bool:
-    fired = set(series.times)
-    if not say.times or not fired:
-        return True
+def _keeps_times(say: Say, series: Series) -> bool:
     wanted = [_readings(clock, say.part) for clock in say.times]
-    others = set().union(*wanted, *(_readings(clock, "") for clock in said.times))
-    return all(fired & each for each in wanted) and fired <= others
+    fired = set(series.times)
+    return not fired or (all(fired & each for each in wanted) and fired <= set().union(*wanted))
 
 
 def _readings(clock: Clock, part: str) -> set[int]:
@@ -231,28 +229,21 @@ def _readings(clock: Clock, part: str) -> set[int]:
     return {found.minute, (found.minute + 720) % _DAY} if found.sure else {found.minute}
 
 
-def _keeps_hours(say: Say, series: Series) -> bool:
-    times = series.times
-    if say.part and not say.times:
-        first, last, _ = PARTS[say.part]
-        if not all(first <= at <= last or first <= at + _DAY <= last for at in times):
-            return False
-    has_step = say.every is not None and say.every[1] in ("s", "min")
-    is_kept = not say.minutes or has_step or {at % 60 for at in times} == say.minutes
-    is_kept = is_kept and (not say.hours or {at // 60 for at in times} == say.hours)
-    is_kept = is_kept and (not say.seconds or has_step or set(series.seconds) == say.seconds)
-    return is_kept and (not say.windows or _in_windows(say, times))
+def _keeps_part(say: Say, series: Series) -> bool:
+    first, last, _ = PARTS[say.part]
+    inside = (first <= at <= last or first <= at + _DAY <= last for at in series.times)
+    return bool(say.times) or all(inside)
 
 
-def _in_windows(say: Say, times: Sequence[int]) -> bool:
+def _keeps_windows(say: Say, series: Series) -> bool:
     """Whether all times are in a window, and fill each from its start to its end."""
-    left = set(times)
+    left = set(series.times)
     for window in say.windows:
         first, last = (placed(clock, say.part).minute for clock in window)
         last += _DAY * (last < first)
         end = last + (0 if last % 60 else 59)
         inside = sorted(
-            at for minute in times for at in (minute, minute + _DAY) if first <= at <= end
+            at for minute in left for at in (minute, minute + _DAY) if first <= at <= end
         )
         step = max((b - a for a, b in pairwise(inside)), default=1)
         is_early = bool(inside) and inside[-1] + step + (step > 59) <= last - (step < 60)
@@ -260,3 +251,29 @@ def _in_windows(say: Say, times: Sequence[int]) -> bool:
             return False
         left -= {minute % _DAY for minute in inside}
     return not left
+
+
+_Test = Callable[[Say, Series], bool]
+_DAYS: Final[dict[str, _Test]] = {
+    "every": _keeps_every,
+    "count": _keeps_count,
+    "minus": lambda say, series: say.minus.isdisjoint(series.weekdays),
+    "weekdays": _keeps_weekdays,
+    "dates": lambda say, series: {(day.month, day.day) for day in series.days} == say.dates,
+    "months": _keeps_months,
+    "mdays": _keeps_mdays,
+    "nearest": _keeps_mdays,
+    "edge": _keeps_edge,
+    "nth": _keeps_nth,
+}
+_TIMES: Final[dict[str, _Test]] = {
+    "times": _keeps_times,
+    "part": _keeps_part,
+    "minutes": lambda say, series: (
+        (say.every is not None and say.every[1] in ("s", "min"))
+        or {at % 60 for at in series.times} == say.minutes
+    ),
+    "hours": lambda say, series: {at // 60 for at in series.times} == say.hours,
+    "seconds": lambda say, series: set(series.seconds) == say.seconds,
+    "windows": _keeps_windows,
+}

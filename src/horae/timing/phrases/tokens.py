@@ -30,15 +30,15 @@ class Token(NamedTuple):
 
 
 # A symbol, and the words that it stands for; `word=value` where the word is not the value.
+# A unit is `1h`; a frequency word says so many units, so many a unit (`2xw`), or either (`?w`).
 _TABLE: Final = {
-    "e": "every each all", "h": "the", "a": "a an per", "@": "at @", "o": "on", "i": "in during",
+    "e": "every each all", "h": "the", "a": "a an per", "@": "at", "o": "on", "i": "in during",
     "f": "of", "F": "from between", "&": "and & plus", "x": "except excluding but without",
     "~": "other", "A": "alternate alternating", "z": "times time", "H": "half",
     "k": "o'clock oclock", "p": "past after", "J": "top", "g": "starting beginning", "|": "or",
-    "t": "to through thru until till til",
+    "t": "to through thru until till til", "n": "nearest", "l": "early late mid",
     "c": "once=1 twice=2 thrice=3", "2": "second=2 seconds=2", "q": "quarter quarters",
-    "K": "noon=720 midday=720 midnight=0", "n": "nearest",
-    "v": "also too additionally again", "l": "early late mid",
+    "K": "noon=720 midday=720 midnight=0", "v": "also too additionally again",
     "R": "morning afternoon evening night overnight=night lunchtime=lunch lunch daytime=day am pm",
     "V": "mornings=morning afternoons=afternoon evenings=evening nights=night lunchtimes=lunch",
     "_": "please run runs fire fires start starts execute it this always exactly sharp only"
@@ -48,32 +48,22 @@ _TABLE: Final = {
     " thirty=30 forty=40 fifty=50 sixty=60 ninety=90",
     "O": "first=1 third=3 fourth=4 fifth=5 sixth=6 seventh=7 eighth=8 ninth=9 tenth=10 eleventh=11"
     " twelfth=12 fifteenth=15 twentieth=20 last=-1 final=-1 penultimate=-2",
+    "U": "sec=1s secs=1s minute=1min minutes=1min min=1min mins=1min hour=1h hours=1h hr=1h hrs=1h"
+    " h=1h day=1d days=1d week=1w weeks=1w fortnight=2w fortnights=2w month=1m months=1m year=1y"
+    " years=1y",
+    "Q": "minutely=1min hourly=1h halfhourly=30min semihourly=30min quarterhourly=15min daily=1d"
+    " nightly=1d weekly=1w fortnightly=2w monthly=1m quarterly=3m halfyearly=6m semiyearly=6m"
+    " semiannual=6m semiannually=6m halfannually=6m yearly=1y annual=1y annually=1y biennial=2y"
+    " biennially=2y semiweekly=2xw semimonthly=2xm biweekly=?w bimonthly=?m biyearly=?y"
+    " biannual=?y biannually=?y",
 }  # fmt: skip
-_VALUES: Final[dict[str, dict[Any, str]]] = {
-    "U": {
-        (1, "s"): "sec secs", (1, "min"): "minute minutes min mins",
-        (1, "h"): "hour hours hr hrs h",
-        (1, "d"): "day days", (1, "w"): "week weeks", (2, "w"): "fortnight fortnights",
-        (1, "m"): "month months", (1, "y"): "year years", (30, "min"): "half-hour half-hours",
-    },
-    "S": {WORKDAYS: "weekdays workdays", WEEKEND: "weekends",
-          frozenset({0, 2, 4}): "mwf", frozenset({1, 3}): "tth tuth"},
-    "s": {WORKDAYS: "weekday workday", WEEKEND: "weekend"},
-    # What a frequency word says: so many units, so many times a unit, or either of the two.
-    "Q": {
-        ("every", (1, "min")): "minutely", ("every", (30, "min")): "half-hourly semihourly",
-        ("every", (15, "min")): "quarter-hourly",
-        ("every", (1, "h")): "hourly", ("every", (1, "d")): "daily nightly",
-        ("every", (1, "w")): "weekly", ("every", (2, "w")): "fortnightly",
-        ("every", (1, "m")): "monthly", ("every", (3, "m")): "quarterly",
-        ("every", (6, "m")): "half-yearly semiyearly semiannual semiannually half-annually",
-        ("every", (1, "y")): "yearly annual annually", ("every", (2, "y")): "biennial biennially",
-        ("count", (2, "w")): "semiweekly", ("count", (2, "m")): "semimonthly",
-        ("either", "w"): "biweekly", ("either", "m"): "bimonthly",
-        ("either", "y"): "biyearly biannual biannually",
-    },
+_DAYS: Final = {
+    ("S", WORKDAYS): "weekdays workdays", ("S", WEEKEND): "weekends",
+    ("S", frozenset({0, 2, 4})): "mwf", ("S", frozenset({1, 3})): "tth tuth",
+    ("s", WORKDAYS): "weekday workday", ("s", WEEKEND): "weekend",
 }  # fmt: skip
-# Several words, or figures, that are one symbol.
+_UNIT: Final = re.compile(r"(\d*)(\??x?)([a-z]+)")
+# Several words that are one symbol.
 _IDIOMS: Final = {
     r"(?:one[ -](?:time|off)|just once|only once|once)[ -]only": ("1", None),
     r"one[ -]off|just once|only once|one[ -]time(?! (?:a|per|each|every|in)\b)": ("1", None),
@@ -81,22 +71,21 @@ _IDIOMS: Final = {
     r"(?:all )?(?:a?round[ -]the[ -]clock|day and night|24/7|all day(?: long)?)": ("Z", None),
     r"(?:working|business|week|work) days": ("S", WORKDAYS),
     r"(?:working|business|week|work) day": ("s", WORKDAYS),
+    r"half[ -](?:an )?hours?": ("U", (30, "min")),
+    r"quarters?[ -](?:of an |an )?hours?": ("U", (15, "min")),
+    r"half[ -](?:a )?years?": ("U", (6, "m")),
     r"skipping shorter months|(?:only )?in months that have (?:one|it)": ("!", None),
-    r"(?:but )?not (?:on|at|in)(?: the)?|but not": ("x", None),
+    r"(?:but )?not (?:on|at|in)(?: the)?|but not|(?:apart|aside) from|other than": ("x", None),
     "not(?= (?:mon|tue|wed|thu|fri|sat|sun|week))": ("x", None),
     r"first (?:on|(?:run|time)(?: on)?)": ("g", None),
-    r"(?:apart|aside) from|other than": ("x", None),
     "each and every|(?:every|each) single": ("e", None),
     "(?:all )?through(?:out)?(?= the (?:night|day|morning|evening))": ("i", None),
     "m[-–]f": ("S", WORKDAYS), r"a\.m": ("R", "am"), r"p\.m": ("R", "pm"),
-    "christmas eve": ("X", (12, 24)), "christmas day|(?<=every )christmas": ("X", (12, 25)),
     "(?:start|beginning) of": ("b", 1), "end of": ("b", -1),
-    "boxing day": ("X", (12, 26)), "new year'?s eve": ("X", (12, 31)),
-    "new year'?s day": ("X", (1, 1)), "halloween": ("X", (10, 31)),
-    "valentine'?s day": ("X", (2, 14)),
+    "christmas eve": ("X", (12, 24)), "christmas day|(?<=every )christmas": ("X", (12, 25)),
+    "boxing day": ("X", (12, 26)), "halloween": ("X", (10, 31)),
+    "new year'?s eve": ("X", (12, 31)), "new year'?s day": ("X", (1, 1)),
 }  # fmt: skip
-
-
 _FORMS: Final = {
     re.compile(rf"(?:{form})\b".replace("'", "['’]"), re.IGNORECASE): said
     for form, said in _IDIOMS.items()
@@ -109,9 +98,12 @@ def _lexicon() -> dict[str, tuple[str, Any]]:
         for each in text.split():
             word, _, value = each.partition("=")
             words[word] = symbol, int(value) if value.lstrip("-").isdigit() else value or word
-    for symbol, values in _VALUES.items():
-        for meaning, text in values.items():
-            words |= dict.fromkeys(text.split(), (symbol, meaning))
+            if symbol in "UQ" and (unit := _UNIT.fullmatch(value)):
+                every = int(unit[1] or 2), unit[3]
+                kind = {"x": "count", "?": "either"}.get(unit[2], "every")
+                words[word] = symbol, every if symbol == "U" else (kind, every)
+    for meaning, text in _DAYS.items():
+        words |= dict.fromkeys(text.split(), meaning)
     for day, name in enumerate(map(str.lower, DAY_NAMES)):
         shorter = {1: "tues", 2: "weds", 3: "thur thurs"}.get(day, "").split()
         words |= dict.fromkeys((name, name[:3], *shorter), ("W", frozenset({day})))
@@ -132,7 +124,7 @@ _LEX: Final = re.compile(
   | (?P<minute>(?<![\w:]):[0-5]\d(?![\w:]))
   | (?P<ordinal>\d{1,2}(?:st|nd|rd|th)(?:-to-last)?\b)
   | (?P<many>\d{1,2}\ ?[x×](?!\w))
-  | (?P<glued>(?<![\w.:])(\d{1,4})(secs?|mins?|hrs?|[smhdw])(?![\w-]))
+  | (?P<glued>(?<![\w.:])(?=\d{1,4}(?:secs?|mins?|hrs?|[smhdw])(?![\w-]))\d+)
   | (?P<number>(?<![\w.:$€£#/])\d{1,5}(?![\w%:]|\.\d|/\d|-[A-Za-z]))
   | (?P<idiom>\b(?:IDIOMS)\b)
   | (?P<word>(?:\d{1,3}-)?[^\W\d_]+(?:['’][^\W\d_]+)*(?:-[^\W_]+(?:['’][^\W\d_]+)*)*)
@@ -142,6 +134,7 @@ _LEX: Final = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _CLOCK: Final = re.compile(r"(\d+)(?:[:.h](\d\d))?(?::(\d\d))?(?: ?([ap])\.?m)?", re.IGNORECASE)
+_LETTERS: Final = {"s": (1, "s"), "m": (1, "min"), "d": (1, "d"), "w": (1, "w")}
 _TO_LAST: Final = re.compile(r"(?<=nd|rd|th) to last\b", re.IGNORECASE)  # the second to last one
 
 
@@ -155,8 +148,12 @@ def tokens_of(text: str, *, prose: bool = False) -> list[Token]:
     """
     found: list[Token] = []
     for match in _LEX.finditer(_TO_LAST.sub("-to-last", text)):
-        is_dot = match[0] == "." and bool(found) and found[-1].end == match.start()
-        if not (is_dot and found[-1].symbol in "WMUR" and len(found[-1].text) < 6):  # Tues.
+        is_next = bool(found) and found[-1].end == match.start()
+        if is_next and match[0] == "." and found[-1].symbol in "WMUR" and len(found[-1].text) < 6:
+            continue  # Tues.
+        if is_next and found[-1].symbol == "N" and (unit := _LETTERS.get(match[0].lower())):
+            found.append(Token("U", unit, *match.span(), match[0]))  # 5m
+        else:
             found += _read(match)
     for at in range(1, len(found) - 1):
         if found[at].symbol == "-" and found[at - 1].symbol == found[at + 1].symbol in [*"WMTN"]:
@@ -166,20 +163,22 @@ def tokens_of(text: str, *, prose: bool = False) -> list[Token]:
 
 def _shy(found: list[Token], at: int) -> Token:
     token, after = found[at], found[at + 1].symbol if at + 1 < len(found) else ""
-    is_lone = token.symbol == "c" and after not in "aeQ,o)"
-    is_name = False
-    if token.symbol in "WM" and token.text in _SHY:
-        near = "".join(each.symbol for each in found[max(0, at - 2) : at + 3])
-        is_name = len(re.findall("[WPMS]", near)) < 2
-    is_other = is_lone or is_name or token.text.lower() == "all"
-    stress = ("only", "sharp", "exactly", "precisely")
-    is_other = is_other or (token.symbol == "_" and token.text.lower() not in stress)
+    near = "".join(each.symbol for each in found[max(0, at - 2) : at + 3])
+    is_other = (
+        (token.symbol == "c" and after not in "aeQ,o)")
+        or (token.symbol in "WM" and token.text in _SHY and len(re.findall("[WPMS]", near)) < 2)
+        or (token.symbol == "_" and token.text.lower() not in STRESS)
+        or token.text.lower() == "all"
+        or (token.text.lower() == "till" and at > 0 and found[at - 1].symbol in "ha")
+    )
     return token._replace(symbol=".") if is_other else token
+
+
+STRESS: Final = ("only", "sharp", "exactly", "precisely")
 
 
 def _read(match: re.Match[str]) -> list[Token]:
     kind, text, span = match.lastgroup, match[0], match.span()
-    low = text.lower().replace("’", "'")
     symbol = "."
     value: Any = None
     match kind:
@@ -190,22 +189,16 @@ def _read(match: re.Match[str]) -> list[Token]:
             value = _clock(text)
             symbol = "." if value is None else "T" if kind == "clock" else "D"
         case "ordinal":
-            value = int(low.removesuffix("-to-last")[:-2]) * (-1 if "-" in low else 1)
+            value = int(text.lower().removesuffix("-to-last")[:-2]) * (-1 if "-" in text else 1)
             symbol = "O" if 0 < abs(value) < 32 else "."
         case "minute":
             symbol, value = "B", int(text[1:])
         case "many":
             symbol, value = "c", int(text.rstrip("x× X"))
-        case "glued":
-            number, unit = re.findall(r"\d+|\D+", low)
-            cut, size = span[0] + len(number), (1, "min" if unit[0] == "m" else unit[0])
-            head = Token("N", int(number), span[0], cut, number)
-            return [head, Token("U", size, cut, span[1], text)]
-        case "number" if len(text) < 5:
+        case "number" | "glued" if len(text) < 5:
             value = int(text)
-            is_clock = value % 100 < 60 and value < 2400
-            symbol = "N" if len(text) < 4 else "m" if is_clock else "."
-            symbol = "Y" if 1970 <= value <= 2199 else symbol
+            symbol = "N" if len(text) < 4 else "Y" if 1970 <= value <= 2199 else "m"
+            symbol = "." if symbol == "m" and (value % 100 > 59 or value > 2359) else symbol
         case "idiom":
             symbol, value = next(
                 said
@@ -213,7 +206,7 @@ def _read(match: re.Match[str]) -> list[Token]:
                 if (found := form.match(match.string, span[0])) and found.end() == span[1]
             )
         case "word":
-            return _word(low, span, text)
+            return _word(text, span)
         case "dash":
             before, after = match.string[: span[0]][-1:], match.string[span[1] :][:1]
             is_tight = not (before.isspace() and after.isspace()) and bool(after.strip())
@@ -223,30 +216,25 @@ def _read(match: re.Match[str]) -> list[Token]:
     return [Token(symbol, value, *span, text)]
 
 
-def _word(low: str, span: tuple[int, int], text: str) -> list[Token]:
+def _word(text: str, span: tuple[int, int]) -> list[Token]:
+    low = text.lower().replace("’", "'")
+    found = _WORDS.get(low) or _WORDS.get(low.replace("-", ""))  # bi-weekly
     head, _, tail = low.partition("-")
-    found = _WORDS.get(low) or _WORDS.get(low.replace("-", "")) or (".", None)  # bi-weekly
-    first, last = _WORDS.get(head, (".", 0)), _WORDS.get(tail, (".", 0))
-    first = ("N", int(head)) if head.isdecimal() else first
-    match first[0] + last[0]:
-        case "NN":  # twenty-five
-            found = "N", first[1] + last[1]
-        case "NQ" | "cQ" if last[1][0] == "every":
-            number, unit = last[1][1]
-            is_count = first[0] == "c"
-            found = "Q", ("count", (first[1], unit)) if is_count else (
-                "every", (first[1] * number, unit))  # fmt: skip
-        case "WW" | "MM":
-            at = span[0] + len(head)
-            one = Token(first[0], first[1], span[0], at, head)
-            other = Token(last[0], last[1], at + 1, span[1], tail)
-            return [one, Token("t", None, at, at + 1, "-"), other]
-        case _ if tail == "only" and head in _WORDS:  # weekend-only
-            found = ("S" if first[0] in "WPs" else first[0]), first[1]
-        case _ if tail == "to-last" and first[0] in "ON2" and first[1] > 1:
-            found = "O", -first[1]
-    symbol, value = found
-    return [Token(symbol, value, *span, text)]
+    parts = [("N", int(head)) if head.isdecimal() else _WORDS.get(head), _WORDS.get(tail)]
+    if found is None and tail == "to-last" and parts[0]:
+        found = "O", -parts[0][1]
+    if found or not (parts[0] and parts[1]):
+        symbol, value = found or (".", None)
+        return [Token(symbol, value, *span, text)]
+    first, last = parts[0], parts[1]
+    if first[0] + last[0] == "NN":  # twenty-five
+        return [Token("N", first[1] + last[1], *span, text)]
+    if tail == "only" and first[0] in "WPs":  # weekend-only
+        first = "S", first[1]
+    at = span[0] + len(head)
+    one = Token(first[0], first[1], span[0], at, text[: len(head)])
+    between = [Token("t", None, at, at + 1, "-")] if first[0] == last[0] else []  # Mon-Fri
+    return [one, *between, Token(last[0], last[1], at + 1, span[1], tail)]
 
 
 def _clock(text: str) -> tuple[int, int, bool] | None:
