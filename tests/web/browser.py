@@ -50,6 +50,7 @@ MISSING: Final = "no chromium here; install it with `apt-get install -y chromium
 SHOTS: Final = Path(__file__).resolve().parents[1] / "screenshots"
 ZONE: Final = "Europe/Berlin"
 MEBIBYTES: Final = max(90, scaled(2048))  # of a long output, more than is kept
+SPOKEN: Final = MEBIBYTES // 6  # of them, before somebody says that they were seen
 EVIL: Final = "<img src=x onerror=\"document.title='owned'\"><script>alert(1)</script>"
 
 PLAN: Final = f"""\
@@ -99,7 +100,7 @@ SCHEDULED: <2026-01-01 Thu 07:30 ++1d>
 * Speak much :workflow:
 :PROPERTIES:
 :ID:       much
-:COMMAND:  sh -c 'i=0; while [ $i -lt {MEBIBYTES} ]; do i=$((i+1)); yes "part $i" | head -c 1048576; echo; done; echo the very last; exec sleep 600'
+:COMMAND:  sh -c 'i=0; while [ $i -lt {MEBIBYTES} ]; do i=$((i+1)); yes "part $i" | head -c 1048576; echo; [ $((i % {SPOKEN})) != 0 ] || read seen < seen; done; echo the very last; exec sleep 600'
 :END:
 
 * Count to twelve million :workflow:
