@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
 import sys
+import traceback
 from contextlib import asynccontextmanager
-from pathlib import Path
 from platform import python_version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -26,6 +25,7 @@ from walks.stage import Engine, Ground, engine
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
     from datetime import datetime, timedelta
+    from pathlib import Path
 
 __all__ = [
     "Engine",
@@ -42,7 +42,6 @@ __all__ = [
 ]
 
 PROGRAMS = ("horae", "wb", "batty", "agent")
-TESTS = Path(__file__).resolve().parents[1]
 
 
 def versions() -> dict[str, str]:
@@ -173,16 +172,26 @@ async def pass_by(here: Engine, length: timedelta, *, step: timedelta) -> None:
 
 
 class Terminal:
-    """A process in which one command is called after the other, each at its own moment."""
+    """A process in which one command is called after the other, each at its own moment.
+
+    It is a fork of this one, which must not have a loop yet: another would load Horae again.
+    """
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "golden.product"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])},
-        )
+        (heard, asked), (answered, answers) = os.pipe(), os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            os.close(asked)
+            os.close(answered)
+            try:
+                _serve(os.fdopen(heard), os.fdopen(answers, "w"))
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(0)  # what follows is for the other one to do
+        os.close(heard)
+        os.close(answers)
+        self._asked, self._answers = os.fdopen(asked, "w"), os.fdopen(answered)
 
     async def call(
         self, words: list[str], *, at: Path, now: datetime, stdin: str, env: Mapping[str, str]
@@ -192,27 +201,26 @@ class Terminal:
         return await asyncio.to_thread(self._call, asked)
 
     def _call(self, asked: str) -> Ending:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(asked + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
+        self._asked.write(asked + "\n")
+        self._asked.flush()
+        line = self._answers.readline()
         assert line, f"the process ended: {asked}"
         return Ending(*json.loads(line))
 
     def close(self) -> None:
-        self._process.communicate()
+        self._asked.close()
+        self._answers.close()
+        os.waitpid(self._pid, 0)
 
 
-def _serve() -> None:
+def _serve(asked: TextIO, answers: TextIO) -> None:
     """Call what comes in line by line; stdout and stderr of the process itself stay clean."""
     import io
     import tempfile
     from datetime import datetime
 
-    answers = os.fdopen(os.dup(1), "w")
     environ = dict(os.environ)
-    for line in iter(sys.__stdin__.readline, "") if sys.__stdin__ else ():
+    for line in asked:
         words, at, now, stdin, env = json.loads(line)
         os.chdir(at)
         os.environ.clear()
@@ -234,7 +242,3 @@ def _serve() -> None:
                 said.append(file.read().decode(errors="surrogateescape"))
         answers.write(json.dumps([int(code), *said]) + "\n")
         answers.flush()
-
-
-if __name__ == "__main__":
-    _serve()
