@@ -292,6 +292,12 @@ def _become(words: list[str], at: str, environ: dict[str, str], *, files: list[i
         text: Any = open(number, mode, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
         setattr(sys, name, text)
     sys.argv = words
+    script = Path(sys.executable).with_name(words[0]) if words[0] in SCRIPTS else words[0]
+    sys.orig_argv = [
+        sys.executable,
+        str(script),
+        *words[1:],
+    ]  # what an engine that restarts executes
     try:
         if words[0] in SCRIPTS:
             module, _, function = SCRIPTS[words[0]].partition(":")

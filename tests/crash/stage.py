@@ -70,11 +70,13 @@ class Home:
         settings: dict[str, str] | None = None,
         descriptors: int | None = None,
         program: Sequence[str] = (),
+        is_plain: bool = False,
     ) -> Life:
         """Start the engine under some settings, and with no more than so many descriptors.
 
-        With *die* it kills itself when it comes to a step the so-many-th time. With a *program*
-        that is started, as a person would, in place of a fork of one that is loaded.
+        With *die* it kills itself when it comes to a step the so-many-th time. A *plain* one is
+        `horae` itself, and can execute itself again. With a *program* that is started, as a person
+        would, in place of a fork of one that is loaded.
         """
         name = str(len(self.lives) + 1)
         aimed = (
@@ -99,7 +101,8 @@ class Home:
                     start_new_session=True,
                 )
             else:
-                process = start_command(command, files=files, environ=environment)
+                words = ("horae", "up", *command[1:]) if is_plain else command
+                process = start_command(words, files=files, environ=environment)
         if descriptors is not None:
             resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (descriptors, descriptors))
         self.lives.append(Life(self, process, said, name))

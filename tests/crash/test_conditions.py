@@ -106,7 +106,7 @@ def test_a_disk_that_a_run_fills_is_named_with_the_path_and_old_output_makes_roo
         script = home.place / "script"
         script.write_text(
             "mkdir -p made/deep; cat /dev/zero > made/deep/file;"
-            " while [ -e made ]; do sleep 0.05; done"
+            " while [ -e made ]; do sleep 0.2; done"
         )
         (home.plans / "prints").write_bytes(os.urandom(1_000_000))
         home.write(

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 # Each waits until its file is there.
-LONG = "sh -c 'echo $$ >> begun; while [ ! -e go-{0} ]; do sleep 0.05; done; echo {0} >> ended'"
+LONG = "sh -c 'echo $$ >> begun; while [ ! -e go-{0} ]; do sleep 0.2; done; echo {0} >> ended'"
 SYSTEMD = Path("/lib/systemd/systemd")
 MANY = {"HORAE_GATE_SLOTS": "21", "HORAE_LISTEN": "127.0.0.1:0"}
 
@@ -47,9 +47,9 @@ def asked(title: str, command: str, **props: str) -> str:
     return f"* {title}\n:PROPERTIES:\n:COMMAND: {command}\n{lines}:END:\n"
 
 
-def up(home: Home, program: Sequence[str] = HORAE, **settings: str) -> Life:
+def up(home: Home, program: Sequence[str] = (), **settings: str) -> Life:
     """Start an engine that can be restarted, and return when it has read the plan."""
-    life = home.up(settings={**MANY, **settings}, program=program)
+    life = home.up(settings={**MANY, **settings}, program=program, is_plain=True)
     life.until(lambda: is_healthy(home.data))
     return life
 
@@ -171,12 +171,12 @@ def test_twenty_runs_outlive_every_restart_into_other_builds_and_schemas(home: H
     titles = [f"r{number}" for number in range(20)]
     home.write(*(asked(title, LONG.format(title)) for title in titles))
     (home.plans / "second.org").write_text(entry("Quick", home.effect(), catchup="all"))
-    life = up(home, **settings, HORAE_GATE_SLOTS="22")
+    life = up(home, HORAE, **settings, HORAE_GATE_SLOTS="22")
     start(home, *titles)
     before = {each for each in life.remains() if each.pid in _pids_of_runs(home)}
     assert len(before) == 20
     took, version, descriptors, wanted = [], horae.__version__, 0, schema(home)
-    for count in range(scaled(100, few=6)):
+    for count in range(scaled(100, few=4)):
         until_one_more(life)
         if count % 3 == 1:  # another version
             version, old = f"99.0.{count}", version
@@ -223,7 +223,7 @@ def _pids_of_runs(home: Home) -> set[int]:
 def test_a_schema_that_cannot_be_upgraded_leaves_everything_as_it_is(home: Home) -> None:
     settings = build(home)
     home.write(asked("one", LONG.format("one")))
-    life = up(home, **settings)
+    life = up(home, HORAE, **settings)
     start(home, "one")
     version = schema(home)
     migration(home, "CREATE TABLE more AS SELECT * FROM event; DROP TABLE absent;")
@@ -331,7 +331,7 @@ def systemd(home: Home) -> Iterator[Callable[..., str]]:
 def test_a_newer_version_is_told_of_and_takes_over(home: Home) -> None:
     settings = build(home)
     home.write(asked("one", LONG.format("one")))
-    life = up(home, **settings)
+    life = up(home, HORAE, **settings)
     start(home, "one")
     change(home, "__init__.py", f'"{horae.__version__}"', '"99.0.0"')
     due = f"horae 99.0.0 is installed, and {horae.__version__} is running; `horae restart`"
@@ -349,7 +349,7 @@ def test_a_run_whose_supervisor_the_new_version_cannot_talk_to_is_ended_and_says
 ) -> None:
     settings = build(home)
     home.write(asked("one", LONG.format("one")))
-    life = up(home, **settings)
+    life = up(home, HORAE, **settings)
     start(home, "one")
     change(home, "process/supervisor.py", "PROTOCOL = 1", "PROTOCOL = 2")
     restart(home)
@@ -360,7 +360,7 @@ def test_a_run_whose_supervisor_the_new_version_cannot_talk_to_is_ended_and_says
 def test_a_version_that_cannot_start_leaves_everything_as_it_is(home: Home) -> None:
     settings = build(home)
     home.write(asked("one", LONG.format("one")))
-    life = up(home, **settings)
+    life = up(home, HORAE, **settings)
     start(home, "one")
     change(home, "app.py", "async def keep(", "async def keep)(")
     place = ("--root", str(home.plans), "--data", str(home.data))
@@ -481,7 +481,7 @@ WORKFLOW = """* Flow :workflow:
 :END:
 ** first :component:
 #+begin_src sh
-touch "$HORAE_PLAN_DIR/flowing"; while [ ! -e "$HORAE_PLAN_DIR/go-flow" ]; do sleep 0.05; done
+touch "$HORAE_PLAN_DIR/flowing"; while [ ! -e "$HORAE_PLAN_DIR/go-flow" ]; do sleep 0.2; done
 echo first
 #+end_src
 """
@@ -570,7 +570,7 @@ def test_a_log_is_followed_across_restarts_to_the_byte(home: Home) -> None:
 def test_the_token_of_a_run_is_good_after_a_restart(home: Home) -> None:
     script = home.place / "script"
     words = f"{HORAE[0]} -m {HORAE[2]} status --json"
-    script.write_text(f"while [ ! -e go-one ]; do sleep 0.05; done\n{words} > answer\n")
+    script.write_text(f"while [ ! -e go-one ]; do sleep 0.2; done\n{words} > answer\n")
     home.write(asked("one", f"sh {script}", API="read"))
     up(home)
     start(home, "one")
@@ -633,7 +633,7 @@ TASK = "---\nid: 1\ntitle: Notes\nstatus: todo\nassignee: dora\n---\n\nWrite the
 def test_a_tick_and_a_task_of_the_board_end_as_usual_after_a_restart(home: Home) -> None:
     script = home.place / "agent"
     script.write_text(
-        f'cat > /dev/null; while [ ! -e {home.plans}/go-"$1" ]; do sleep 0.05; done; echo "$1 did it"'
+        f'cat > /dev/null; while [ ! -e {home.plans}/go-"$1" ]; do sleep 0.2; done; echo "$1 did it"'
     )
     (home.plans / "crew.org").write_text(MANIFEST)
     for name in ("tina", "dora"):
