@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import one_run
+from commands import run_command
 from horae.core.decide import decide
 from horae.core.entry import Entry
 from horae.core.ports import (
@@ -423,10 +424,10 @@ async def test_without_a_backup_nothing_is_migrated(tmp_path: Path) -> None:
 
 KILLED = """
 import asyncio, os, signal, sys
+from datetime import datetime
 from pathlib import Path
 from horae.store import database
 from horae.store.sqlite import SqliteLedger
-from store.ledger_suite import NOW
 
 connect, left = database._connect, [int(sys.argv[2])]
 
@@ -441,7 +442,8 @@ def traced(*args, **options):
     return connection
 
 async def main():
-    ledger = await SqliteLedger.open(Path(sys.argv[1]), now=NOW)
+    now = datetime.fromisoformat(sys.argv[3])
+    ledger = await SqliteLedger.open(Path(sys.argv[1]), now=now)
     await ledger.close()
 
 database._connect = traced
@@ -453,12 +455,13 @@ asyncio.run(main())
 async def test_a_migration_that_is_killed_at_any_statement_goes_on_at_the_next_start(
     tmp_path: Path,
 ) -> None:
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    program = tmp_path / "killed.py"
+    program.write_text(KILLED)
     for number in itertools.count(1):
         data = tmp_path / str(number)
         put_into(data)
-        words = [sys.executable, "-c", KILLED, str(data), str(number)]
-        ended = await asyncio.to_thread(subprocess.run, words, env=environ, check=False)
+        words = (str(program), str(data), str(number), NOW.isoformat())
+        ended = await asyncio.to_thread(run_command, *words)
         version = value(database_in(data), "PRAGMA user_version")
         has_backup = (data / "backups" / f"ledger-schema-{VERSION}.db").exists()
         assert has_backup or version == VERSION, "first the backup"
@@ -467,9 +470,9 @@ async def test_a_migration_that_is_killed_at_any_statement_goes_on_at_the_next_s
             await verify(ledger)
         finally:
             await ledger.close()
-        if ended.returncode == 0:
+        if ended.code == 0:
             break
-        assert ended.returncode == -signal.SIGKILL
+        assert ended.code == -signal.SIGKILL, ended.err
     assert number > 20, "it was killed between the statements of each migration"
 
 
