@@ -93,23 +93,31 @@ def pure() -> Iterator[Path]:
         yield from sorted((SOURCE / "extras" / name).rglob("*.py"))
 
 
-def imports(path: Path) -> Iterator[tuple[int, str]]:
+class Used(NamedTuple):
+    """What a module uses, with lines: what it imports, and what it calls, in full and by its last name."""
+
+    imports: tuple[tuple[int, str], ...]
+    calls: tuple[tuple[int, str, str], ...]
+
+
+@cache
+def used(path: Path) -> Used:
+    imports, calls = [], []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
+            imports += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
-            yield from ((node.lineno, f"{node.module}.{each.name}") for each in node.names)
-
-
-def calls(path: Path) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call):
-            function = node.func
-            name = function.attr if isinstance(function, ast.Attribute) else None
-            name = function.id if isinstance(function, ast.Name) else name
-            if name is not None:
-                yield node.lineno, name
+            imports += [(node.lineno, f"{node.module}.{each.name}") for each in node.names]
+        elif isinstance(node, ast.Call):
+            match node.func:
+                case ast.Name(id=name):
+                    calls.append((node.lineno, name, name))
+                case ast.Attribute(value=ast.Name(id=owner), attr=name):
+                    calls.append((node.lineno, f"{owner}.{name}", name))
+                case ast.Attribute(attr=name):
+                    calls.append((node.lineno, "", name))
+    return Used(tuple(imports), tuple(calls))
 
 
 def crossings() -> Iterator[tuple[str, str]]:
@@ -119,7 +127,7 @@ def crossings() -> Iterator[tuple[str, str]]:
         here = package(module)
         if here.split(".")[0] not in LAYERS:
             continue
-        for _line, name in imports(path):
+        for _line, name in used(path).imports:
             if not name.startswith("horae."):
                 continue
             other = package(name)
@@ -136,9 +144,9 @@ def test_a_package_imports_only_the_layers_below_it() -> None:
 
 @pytest.mark.parametrize("path", list(pure()), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_pure_code_uses_no_clock_disk_network_randomness_or_event_loop(path: Path) -> None:
-    for line, name in imports(path):
+    for line, name in used(path).imports:
         assert name.split(".")[0] not in IMPURE_MODULES, f"{path}:{line}: {name} is impure"
-    for line, name in calls(path):
+    for line, _, name in used(path).calls:
         assert name not in IMPURE_CALLS, f"{path}:{line}: {name}() is impure"
 
 
@@ -152,7 +160,7 @@ def test_only_the_command_line_knows_click() -> None:
     for path in SOURCE.rglob("*.py"):
         place = path.relative_to(SOURCE)
         if place.parts[0] != "cli" and path.name not in ADAPTERS:
-            known = {name.split(".")[0] for _, name in imports(path)}
+            known = {name.split(".")[0] for _, name in used(path).imports}
             assert not known & {"click", "rich"}, place
 
 
@@ -161,8 +169,7 @@ def test_only_one_place_asks_the_machine_for_the_time() -> None:
     asking = {
         path.relative_to(SOURCE).as_posix()
         for path in SOURCE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in asked
+        if any(full in asked for _, full, _ in used(path).calls)
     }
     # A supervisor is a process of its own, and notes when its command has put something out.
     assert asking == {"core/clock.py", "process/output.py"}
@@ -173,7 +180,7 @@ def test_what_is_written_into_a_file_goes_through_the_editor() -> None:
     for path in SOURCE.rglob("*.py"):
         if path.relative_to(SOURCE).as_posix() == "files/edit.py":
             continue
-        for line, name in calls(path):
+        for line, _, name in used(path).calls:
             is_text_method = name == "replace"  # str.replace and datetime.replace write nothing
             assert is_text_method or name not in writing, f"{path}:{line}: {name}() writes"
 
@@ -233,14 +240,15 @@ def told(path: Path) -> tuple[Told, ...]:
     return tuple(found)
 
 
-def helpers(path: Path) -> set[str]:
+@cache
+def helpers(path: Path) -> frozenset[str]:
     """Return the functions of a module, and of those of ours that it imports, that assert."""
     found = [path]
     for line in path.read_text().splitlines():
         if line.startswith("from "):
             near = TESTS / f"{line.split()[1].replace('.', '/')}.py"
             found += [near] if near.exists() else []
-    return {each.name for file in found for each in told(file) if each.asserts}
+    return frozenset(each.name for file in found for each in told(file) if each.asserts)
 
 
 def test_every_test_asserts_something() -> None:

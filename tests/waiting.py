@@ -31,8 +31,8 @@ def wait_until(
     while not (found := look()):
         looked = time.monotonic()
         assert looked < end, f"not within {within} s: {said()}"
-        # A look that costs much is taken less often: looking is a third of the time at most.
-        time.sleep(min(max(NAP, 2 * (looked - began)), LONG_NAP))
+        # A look that costs much is taken less often: looking is an eighth of the time at most.
+        time.sleep(min(max(NAP, 7 * (looked - began)), LONG_NAP))
         began = time.monotonic()
     return found
 

@@ -250,7 +250,7 @@ def test_stop_without_an_engine_is_done(call: Call) -> None:
 
 
 def test_stop_ends_the_engine_and_tells_what_it_waits_for(call: Call, tmp_path: Path) -> None:
-    waits = "sh -c 'until test -e go; do sleep 0.05; done'"
+    waits = "sh -c 'until test -e go; do sleep 0.2; done'"
     (tmp_path / "plan.org").write_text(PLAN.replace("true", waits))
     with engine_up(tmp_path) as (process, _):
         assert call("run", "Digest", "--no-wait").code == 0

@@ -388,21 +388,15 @@ def git(place: Path, *words: str) -> str:
 
 def runs_of(data: set[Path]) -> list[str]:
     """Return the number of each run of these data directories whose command is alive."""
-    places = {str(each) for each in data}
-    found = ((pid, _variables(pid)) for pid in pids())
+    marks = tuple(f"\0HORAE_DATA={each}\0".encode() for each in data)
+    told = {pid: b"\0" + proc(pid, "environ") for pid in pids()}
     return [
-        known["HORAE_RUN"]
-        for pid, known in found
-        if known.get("HORAE_DATA") in places and "HORAE_RUN" in known and not is_zombie(pid)
+        found[1].decode()
+        for pid, known in told.items()
+        if any(mark in known for mark in marks)
+        and (found := re.search(rb"\0HORAE_RUN=([^\0]*)", known))
+        and not is_zombie(pid)
     ]
-
-
-def _variables(pid: int) -> dict[str, str]:
-    """Return the environment of a process."""
-    words = proc(pid, "environ").decode(errors="replace").split("\0")
-    return {
-        name: value for name, is_set, value in (each.partition("=") for each in words) if is_set
-    }
 
 
 def _connected(url: str) -> psycopg.Connection[Any]:

@@ -116,7 +116,7 @@ def test_a_run_asks_its_own_machine_and_no_commit_sets_what_that_machine_starts(
     stage: Stage,
 ) -> None:
     told, over = stage.place / "told", stage.place / "over"
-    script = f"sh -c 'env > {told}; until test -e {over}; do sleep 0.05; done'"
+    script = f"sh -c 'env > {told}; until test -e {over}; do sleep 0.2; done'"
     once = entry("Once", "true", schedule="@yearly")
     ask_it = entry("Ask", script, schedule="@yearly", host="box", api="read run")
     stage.write({"plan.org": once + ask_it})

@@ -89,9 +89,9 @@ def descriptors(pid: int) -> list[Path]:
 
 def pids() -> Iterator[int]:
     """Yield the numbers of all processes but this one."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and int(entry.name) != os.getpid():
-            yield int(entry.name)
+    for name in os.listdir("/proc"):
+        if name.isdecimal() and int(name) != os.getpid():
+            yield int(name)
 
 
 def proc(pid: int, name: str) -> bytes:

@@ -202,15 +202,18 @@ class Engine:
         self.app = app
         self.clock = clock
         self.turns = 0
+        self._turned = asyncio.Event()
         self.url = ""  # where everybody on this machine can ask
         self.keeping: asyncio.Task[None] | None = None
-        wire = httpx.AsyncHTTPTransport(uds=str(app.data / SOCKET))
+        # To load the certificates of the machine costs as much as to start the engine.
+        wire = httpx.AsyncHTTPTransport(uds=str(app.data / SOCKET), verify=False)
         self.client = httpx.AsyncClient(
             transport=wire, base_url="http://localhost", timeout=LIMIT, trust_env=False
         )
 
     def turned(self) -> None:
         self.turns += 1
+        self._turned.set()
 
     @property
     def now(self) -> datetime:
@@ -229,15 +232,17 @@ class Engine:
                     await self._turn()
                     if len(running.receipts) <= busy:
                         return
-                await asyncio.sleep(0.005)
+                while len(running.receipts) > busy:
+                    await asyncio.sleep(0.005)
 
     async def _turn(self) -> None:
-        turns = self.turns
+        self._turned.clear()
         self.app.engine.poke()
-        while self.turns == turns:
-            if self.keeping is not None and self.keeping.done():
-                self.keeping.result()
-            await asyncio.sleep(0.001)
+        turned = asyncio.ensure_future(self._turned.wait())
+        await asyncio.wait({turned, self.keeping or turned}, return_when=asyncio.FIRST_COMPLETED)
+        if not turned.done() and self.keeping is not None:
+            turned.cancel()
+            self.keeping.result()
 
     async def until(self, moment: datetime, *, busy: int = 0) -> None:
         """Let it be later, with all that comes due until then, each thing at its own moment."""

@@ -73,7 +73,7 @@ NOTES = (
 )
 # An agent that goes on until somebody lets it end; each says when it has begun.
 WAITS = (
-    "echo $HORAE_AGENT >> SIDE/begun; until [ -e SIDE/go ]; do sleep 0.02; done; echo I am done\n"
+    "echo $HORAE_AGENT >> SIDE/begun; until [ -e SIDE/go ]; do sleep 0.1; done; echo I am done\n"
 )
 BREATHER = 45 * SECOND
 
@@ -683,7 +683,7 @@ async def test_two_run_at_a_time_and_the_others_park_in_the_order_they_came(
 async def test_a_run_that_ends_badly_returns_its_slot(
     ground: Ground, script: str, bound: str, status: Status
 ) -> None:
-    ground.agent(f"until [ -e SIDE/go ]; do sleep 0.02; done; {script}")
+    ground.agent(f"until [ -e SIDE/go ]; do sleep 0.1; done; {script}")
     ground.agent("echo done", name="moss")
     ground.crew(wren=bound, moss="")
     async with engine(ground, environ={"WB_CREW_MAX_CONCURRENT": "1"}) as here:
@@ -726,7 +726,7 @@ exit 1
 CARELESS = """\
 task=$(sed -n 's/^\\* NEXT //p' board.org | head -n 1)
 echo "$HORAE_AGENT $task" >> SIDE/taken
-until [ $(wc -l < SIDE/taken) -ge 2 ]; do sleep 0.02; done
+until [ $(wc -l < SIDE/taken) -ge 2 ]; do sleep 0.1; done
 sed -i "s/^\\* NEXT $task\\$/* DOING $task\\n:PROPERTIES:\\n:AGENT: $HORAE_AGENT\\n:END:/" board.org
 git commit -qam "$task: DOING, $HORAE_AGENT"
 """

@@ -625,7 +625,7 @@ async def test_each_worker_keeps_its_own_files_and_without_a_day_it_just_ticks(
 async def test_a_wedged_worker_does_not_starve_the_others(ground: Ground) -> None:
     """Also not the plan: the crew holds at most its two of the gate's four slots."""
     for name in ("wren", "moss"):
-        ground.agent("until [ -e SIDE/go ]; do sleep 0.02; done", name=name)
+        ground.agent("until [ -e SIDE/go ]; do sleep 0.1; done", name=name)
     ground.agent("echo done", name="fern")
     ground.crew(wren="", moss="", fern="")
     ground.write("plan.org", REVIEW)

@@ -156,7 +156,7 @@ class Here:
         self.serving = Starlette()
         self.stop = asyncio.Event()
         wire = httpx.AsyncHTTPTransport(
-            uds=str(data / SOCKET), limits=httpx.Limits(max_connections=None)
+            uds=str(data / SOCKET), limits=httpx.Limits(max_connections=None), verify=False
         )
         self.client = httpx.AsyncClient(transport=wire, base_url="http://localhost", timeout=60)
 

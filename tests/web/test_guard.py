@@ -198,7 +198,7 @@ def test_a_thousand_wrong_tokens_a_second_do_not_keep_the_right_one_waiting(
 ) -> None:
     with engine_process(tmp_path):
         with httpx.Client(
-            transport=httpx.HTTPTransport(uds=str(tmp_path / ".horae" / SOCKET))
+            transport=httpx.HTTPTransport(uds=str(tmp_path / ".horae" / SOCKET), verify=False)
         ) as near:
             url = httpx.URL(near.post("http://localhost/api/v1/login", json={}).json()["url"])
             asked = {"name": "looks", "scopes": "read"}

@@ -53,7 +53,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (root / "board" / "tasks").mkdir(parents=True)
     (root / "board" / "tasks" / "001-water.md").write_text(TASK)
     with engine_process(root):
-        wire = httpx.HTTPTransport(uds=str(root / ".horae" / "socket"))
+        wire = httpx.HTTPTransport(uds=str(root / ".horae" / "socket"), verify=False)
         with httpx.Client(transport=wire, base_url="http://localhost") as client:
             for entry in ("Digest", "Fails"):
                 client.post(f"/api/v1/entries/{entry}/run", json={}).raise_for_status()

@@ -332,7 +332,7 @@ async def test_what_failed_is_tried_again_after_its_rest_and_says_how_often(home
 @story
 async def test_what_a_person_saves_before_it_begins_wins(home: Home) -> None:
     home.make("wren", "moss")
-    home.task(1, does=f"while [ ! -e {home.path}/go ]; do sleep 0.02; done")
+    home.task(1, does=f"while [ ! -e {home.path}/go ]; do sleep 0.1; done")
     home.task(2)
     async with open_hall(home, crew=1) as hall:
         await hall.until(lambda: home.begun() == [1])
@@ -363,7 +363,7 @@ async def test_what_a_person_saves_while_it_runs_wins(
     home: Home, saved: dict[str, str], left: tuple[str, str | None]
 ) -> None:
     home.make("wren")
-    home.task(1, does=f"while [ ! -e {home.path}/go ]; do sleep 0.02; done")
+    home.task(1, does=f"while [ ! -e {home.path}/go ]; do sleep 0.1; done")
     async with open_hall(home) as hall:
         await hall.until(lambda: home.begun() == [1])
         home.save(1, **saved)
@@ -553,7 +553,7 @@ async def test_work_is_done_in_a_clone_and_delivered_and_each_edit_is_committed_
 async def test_work_that_does_not_go_in_cleanly_goes_to_review_with_its_branch(home: Home) -> None:
     home.make("wren")
     commit = "git -c user.name=wren -c user.email=w@example.org commit -qam Sow"
-    wait = f"while [ ! -e {home.path}/go ]; do sleep 0.02; done"
+    wait = f"while [ ! -e {home.path}/go ]; do sleep 0.1; done"
     home.task(1, does=f"echo beans > bed.txt; {commit}; {wait}")
     (home.root / "bed.txt").write_text("bare\n")
     home.commit_all()

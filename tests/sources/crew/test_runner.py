@@ -314,7 +314,7 @@ async def test_work_goes_to_the_origin_if_there_is_one(
 async def test_work_that_does_not_fit_stays_on_its_branch_until_a_person_takes_it(
     ground: Ground,
 ) -> None:
-    waits = "touch SIDE/on; until [ -e SIDE/go ]; do sleep 0.02; done"
+    waits = "touch SIDE/on; until [ -e SIDE/go ]; do sleep 0.1; done"
     ground.agent(f"echo agent > shared.txt; git add .; git commit -qm x; {waits}")
     (ground.root / "shared.txt").write_text("first\n")
     ground.repository()
@@ -519,7 +519,7 @@ async def test_a_running_tick_is_not_doubled_and_status_answers_at_once(ground: 
 async def test_status_calls_no_run_that_goes_on_the_last_one(
     ground: Ground, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ground.agent("touch SIDE/on; while [ ! -e SIDE/go ]; do sleep 0.02; done; echo done")
+    ground.agent("touch SIDE/on; while [ ! -e SIDE/go ]; do sleep 0.1; done; echo done")
     async with kept(ground) as here:
 
         async def tick_and_look() -> tuple[int, str]:

@@ -151,7 +151,7 @@ async def test_no_more_than_four_plans_of_requests_run_at_once_and_the_others_wa
 ) -> None:
     started = tmp_path / "started"
     started.mkdir()
-    wait = f"touch {started}/$$; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
+    wait = f"touch {started}/$$; while [ ! -e {tmp_path}/go ]; do sleep 0.2; done"
     slow = PLAN.replace("wc -c", wait)
     async with engine(tmp_path) as here:
         asking = [
