@@ -37,8 +37,8 @@ class Command(NamedTuple):
 _TABLE: Final = """
 [Everyday]
 up | cli.up:up | Run what is scheduled in your plan files
-stop | cli.up:stop | Stop the engine; its runs get time to end
-restart | cli.up:restart | Restart the engine, also with a newer version; runs continue
+stop | cli.stop:stop | Stop the engine; its runs get time to end
+restart | cli.stop:restart | Restart the engine, also with a newer version; runs continue
 status | cli.status:status | Show what is running, waiting, next and failing
 list | cli.status:list_ | List all entries: state, rule, last and next
 run | cli.runs:run | Run an entry now, or the workflows of a file
