@@ -12,7 +12,8 @@ from horae.cli import output as printing
 from horae.cli.options import at_option, option, paths_argument
 from horae.cli.output import Output, print_json, print_line, safe
 from horae.cli.sources import PlanText, Sources, plan_root
-from horae.org.plan import Headline, States
+from horae.org.document import row
+from horae.org.plan import Headline, States, is_overdue
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -56,7 +57,6 @@ def query(
     is_late: Callable[[Timestamp], bool] | None = None
     if overdue:
         from horae.cli.moments import moment_and_zone  # loads zones
-        from horae.org.plan import is_overdue
 
         now, zone = moment_and_zone(at, root=plan_root(paths))
         is_late = partial(is_overdue, now=now, zone=zone)
@@ -91,7 +91,6 @@ def query(
         if cells or not sources.exit_code:
             printing.print_table(names, cells, empty="no headlines")
         return sources.exit_code
-    from horae.org.document import row
 
     def data(source: PlanText) -> object:
         return [row(each) for each in source.plan.headlines if keeps(each, source.plan.states)]

@@ -22,6 +22,7 @@ from horae.cli import connection, options
 from horae.cli.connection import Place, read
 from horae.cli.moments import moment_or_length
 from horae.cli.output import Form, Output, clean, echo, form_options, print_answer
+from horae.cli.plan_root import PlanView, When
 from horae.client import Client, EngineUnreachableError
 from horae.core import actor, agent, clock, views
 from horae.core.entry import PlanTask
@@ -125,7 +126,6 @@ def run(
 
 def _refuse_unwritten(word: str, place: Place, output: Output) -> None:
     """Raise an error if no plan file has an entry of that name, before a ledger is created."""
-    from horae.cli.plan_root import PlanView, When
     from horae.sources.triggers.source import unread_hint
 
     if ":" in word or word.isdecimal():

@@ -19,6 +19,7 @@ from horae.cli.connection import Place, read, read_any, write
 from horae.cli.moments import moment_or_length, parse_moment
 from horae.cli.options import option
 from horae.cli.output import Output, echo, print_answer, print_block, print_rows, print_table, safe
+from horae.cli.plan_root import PlanView, When, WrittenEntry, look_up, unread_data
 from horae.client import Client, EngineUnreachableError
 from horae.config import untrusted
 from horae.core import clock, decide, explain, ports, views
@@ -38,6 +39,7 @@ from horae.core.text import (
     with_zone,
 )
 from horae.errors import HoraeError
+from horae.store.ledger import SqlLedger
 from horae.timing.zone import zone
 
 if TYPE_CHECKING:
@@ -112,7 +114,6 @@ async def _file_problems(place: Place, service: Service) -> list[str]:
     if place.store is not None or not os.path.isdir(place.root):
         return waiting
     from horae.context import Context
-    from horae.store.ledger import SqlLedger
 
     assert isinstance(service.ledger, SqlLedger), "a command has no other"
     root = Path(place.root).absolute()
@@ -359,8 +360,6 @@ def list_(
         if at is None and output.is_text:
             connection.say_source(engine)
     except connection.NoLedgerError:
-        from horae.cli.plan_root import unread_data
-
         rows = _written(place, output, wanted, order, now=now)
         data = [unread_data(row) for row in rows]
     names = ("entry", "title", "state", "rule", "last", "next")
@@ -383,8 +382,6 @@ async def _known(
 def _written(
     place: Place, output: Output, wanted: EntryFilter, sort: EntrySort, *, now: datetime
 ) -> list[views.EntryRow]:
-    from horae.cli.plan_root import PlanView, When, WrittenEntry
-
     known: dict[EntrySummary, views.EntryRow] = {}
     for item in PlanView((place.root,), output, When(now, place.zone.key)).items(with_tasks=False):
         assert not isinstance(item, PlanTask), "without tasks"
@@ -496,8 +493,6 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
     or in RFC 3339. Without TIME the last and the next scheduled time are explained. For a
     headline that is not in the ledger, the reason is derived from the plan file.
     """
-    from horae.cli.plan_root import look_up
-
     asked, moment = explain.parse_ask(what), place.moment(at)
     most = _MOST_TIMES if output.is_text else limit  # in text, times with one reason count once
     try:

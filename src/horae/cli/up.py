@@ -22,6 +22,7 @@ import click
 from msgspec.structs import replace
 
 from horae import __version__
+from horae.app import App, build, end, keep, start, try_reader
 from horae.cli import options
 from horae.cli.connection import (
     BRIEF,
@@ -30,6 +31,7 @@ from horae.cli.connection import (
 )
 from horae.cli.options import flag
 from horae.cli.output import console, echo, json_text
+from horae.cli.status import drawn
 from horae.cli.stop import runs_text
 from horae.client import Client
 from horae.config import Config, load
@@ -53,11 +55,10 @@ from horae.process.launcher import allow_descriptors
 from horae.store import database, lock, sqlite
 from horae.timing.duration import format_duration
 from horae.timing.zone import local, zone
+from horae.web.app import WebServer, open_server
 
 if TYPE_CHECKING:
-    from horae.app import App
     from horae.store.ledger import SqlLedger
-    from horae.web.app import WebServer
 
     _Look: TypeAlias = Callable[[int], Awaitable[tuple[list[Event], int]]]
 
@@ -170,9 +171,6 @@ def up(
 
 def _try_out(config: Config) -> int:
     """Say that this image of the program could start: it loads, and can open the ledger."""
-    import horae.web.app
-    from horae.app import try_reader
-
     try_reader()
     path = config.data / database.DATABASE
     if config.store is not None:
@@ -332,9 +330,6 @@ async def run_plans(
 
     With a *control* it can be restarted; *given* is what the image before has handed over.
     """
-    from horae.app import build, end  # not for --help
-    from horae.web.app import open_server
-
     may_restart = control is not None
     control = control or handover.EngineControl(asyncio.Event(), config.run_drain)
     ends_at = None if seconds is None else monotonic() + seconds
@@ -392,7 +387,6 @@ async def _keep(
 
     If it is to be restarted, return the descriptors of what it listens on.
     """
-    from horae.app import keep, start  # not for --help
 
     async def started() -> bool:
         await start(app)
@@ -810,8 +804,6 @@ async def _show_screen(
     app: App, events: AsyncIterator[Sequence[Event]], stop: asyncio.Event
 ) -> None:
     from rich.live import Live
-
-    from horae.cli.status import drawn
 
     lines: deque[str] = deque(maxlen=10)
 
