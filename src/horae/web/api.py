@@ -42,7 +42,7 @@ from horae.sources.plans import routes as plans
 from horae.sources.triggers import routes as triggers
 from horae.sources.workflows import routes as workflows
 from horae.timing.duration import DurationError, parse_duration
-from horae.web import answer, calendar, guard, logs, metrics, router
+from horae.web import answer, calendar, guard, metrics, router, stream
 from horae.web.front import Front, NotOfferedError, offered, tag_of_entry
 from horae.web.router import (
     Access,
@@ -739,7 +739,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *plans.routes,
     *routes,
     *guard.routes,
-    *logs.routes,
+    *stream.routes,
     *calendar.routes,
     *crew.routes,
     *board.routes,
