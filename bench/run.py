@@ -26,8 +26,7 @@ from horae.core.clock import SystemClock
 from horae.core.engine import Engine
 from horae.core.gate import Capacity
 from horae.process.processes import Processes, Spec
-from horae.process.run_settings import RunSettings
-from horae.process.secrets import NamedSecrets
+from horae.process.run_settings import NamedSecrets, RunSettings
 from horae.sources.plans.runner import CommandRunner
 from horae.sources.plans.source import OrgSource
 from horae.store.sqlite import SqliteLedger

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from horae.core.secret import SecretSource  # noqa: TC004 - no Config is decoded
-    from horae.process.secrets import NamedSecrets
+    from horae.process.run_settings import NamedSecrets
 
 LEAST_MEMORY: Final = 16 << 20  # bytes that a run may be held to
 SECRETS: Final = "secrets"  # the table that says where the value of each secret is
@@ -788,7 +788,7 @@ def _secrets(file: _File, root: str, home: str) -> Iterator[tuple[str, SecretSou
 def secrets_of(
     config: Config, *, may_call: bool = True, environ: Mapping[str, str] | None = None
 ) -> NamedSecrets:
-    from horae.process.secrets import NamedSecrets
+    from horae.process.run_settings import NamedSecrets
     from horae.store import database
 
     data = Path(os.path.abspath(config.data))

@@ -13,8 +13,8 @@ import pytest
 from horae.core.ports import SecretError, UnaskedSecretError
 from horae.core.secret import parse_source
 from horae.errors import HoraeError
-from horae.process import secrets
-from horae.process.secrets import NamedSecrets
+from horae.process import run_settings
+from horae.process.run_settings import NamedSecrets
 from store.ledger_suite import story
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def test_what_a_command_prints_is_bounded_and_its_errors_are_not_told(
 def test_a_command_that_hangs_is_ended_with_all_it_started(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(secrets, "LONGEST", 0.4)
+    monkeypatch.setattr(run_settings, "LONGEST", 0.4)
     pid = home.outside / "pid"
     command = f"cmd:sh -c 'sleep 300 & echo $! > {pid}; wait'"
     assert "did not end within" in refused(home.named(KEY=command))
@@ -214,7 +214,7 @@ async def test_a_command_is_called_once_a_minute_however_many_ask(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count, now = home.outside / "count", 1000.0
-    monkeypatch.setattr(secrets, "monotonic", lambda: now)
+    monkeypatch.setattr(run_settings, "monotonic", lambda: now)
     known = home.named(KEY=f"cmd:sh -c 'echo x >> {count}; wc -l < {count}'")
     assert set(await asyncio.gather(*(known.filled("${KEY}") for _ in range(20)))) == {"1"}
     now += 59
@@ -229,7 +229,7 @@ async def test_a_command_that_failed_is_called_again_soon_but_not_at_once(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count, now = home.outside / "count", 1000.0
-    monkeypatch.setattr(secrets, "monotonic", lambda: now)
+    monkeypatch.setattr(run_settings, "monotonic", lambda: now)
     known = home.named(KEY=f"cmd:sh -c 'echo x >> {count}; exit 1'")
     for wait, calls in ((0, 1), (9, 1), (2, 2)):
         now += wait

@@ -1,29 +1,41 @@
-"""What every run is given: its place, its program, the facts of its run, and its secrets."""
+"""What every run is given: its place, its program, the facts of its run, and its secrets.
+
+A secret is read from a file, from what a command prints, or from a variable; what belongs to the
+engine itself is never a source, and no message holds a value.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
-from dataclasses import dataclass
+import select
+import signal
+import stat
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import which
+from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Final
 
+from horae.core import secret
 from horae.core.actor import run_actor
 from horae.core.budget import left_facts
 from horae.core.command import Unready
 from horae.core.entry import key_time
-from horae.core.ports import RunPlace, SecretError
+from horae.core.ports import Given, RunPlace, SecretError, UnaskedSecretError
 from horae.core.receipt import ReasonCode
 from horae.core.secret import is_own
+from horae.errors import Exit, HoraeError
 from horae.process.processes import LOG_NAME, TOKEN
-from horae.process.secrets import NamedSecrets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import timedelta
 
     from horae.core.access import RunTokens
-    from horae.core.ports import Followed, Given, Job
+    from horae.core.ports import Followed, Job
     from horae.core.receipt import Filed, Reason
     from horae.core.spending import Spending
 
@@ -175,3 +187,322 @@ def allowed_environment(base: Mapping[str, str], names: Iterable[str] = ()) -> d
     wanted = {*_ALLOWED, *(name for name in names if not is_own(name))}
     kept = {name: value for name, value in base.items() if name in wanted or name.startswith("LC_")}
     return {**kept, "TERM": "dumb"}
+
+
+LARGEST: Final = 64 * 1024  # bytes of a value
+LONGEST: Final = 10.0  # seconds that a command may take
+FRESH: Final = 60.0  # seconds for which its answer is good
+FAILED: Final = 10.0  # seconds after which one that failed is called again
+_MOST: Final = 1000  # values that are remembered, so that they are masked
+_RECENT: Final = 1_000_000_000  # nanoseconds in which a change may follow under the same time
+_LOOK: Final = 0.05  # seconds between two looks whether a command has ended
+_DATABASE: Final = "PGPASS"  # how variables begin that open a shared ledger
+_OWN_FILES: Final = ("token", "host", "post.key")  # of the data directory, under whatever name
+
+
+@dataclass(eq=False, repr=False)  # no message holds a value
+class NamedSecrets:
+    """Secrets as the settings and an environment name them, and those in a data directory.
+
+    `store` is the address of a shared ledger. Without `may_call` no command is called. `keeps`
+    and `forgets` see to the files of the data directory.
+    """
+
+    sources: Mapping[str, secret.SecretSource]
+    environ: Mapping[str, str]
+    root: Path | None = None
+    data: Path | None = None
+    store: str | None = None
+    may_call: bool = True
+    keeps: Callable[[str, str], str] | None = None
+    forgets: Callable[[Iterable[str]], None] | None = None
+    # What could not be read when it was needed last.
+    unread: dict[str, SecretError] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._known: dict[str, None] = {}  # in the order in which they came
+        self._calls: dict[str, asyncio.Task[str]] = {}  # of commands, the last of each
+        self._until: dict[str, float] = {}  # so long what it came to is good
+        self._own: tuple[int, tuple[str, ...]] = (0, ())  # its keys, as its directory was then
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """The values of secrets that are known by now, and the engine's keys."""
+        return frozenset((*self._known, *self._own_texts()))
+
+    def is_named(self, name: str) -> bool:
+        return name in self.sources
+
+    def why_not(self, texts: Iterable[str]) -> SecretError | None:
+        """Return why a secret that texts name cannot be read; commands are not called for it."""
+        for text in texts:
+            for name in (*secret.needed_in(text), *secret.kept_in(text)):
+                try:
+                    if not self._is_called(name):
+                        self._look(name)
+                except SecretError as error:
+                    return error
+        return None
+
+    async def filled(self, text: str) -> str:
+        for name in secret.kept_in(text):  # it is one, or none
+            text = await self._value(name)
+        own = {name for name in self.environ if not self._is_own(name)}
+        known = {*secret.needed_in(text), *self.sources, *own}
+        names = [name for name in secret.names_in(text) if name in known]
+        return secret.expand(text, {name: await self._value(name) for name in names})
+
+    async def given(self, variables: Iterable[str], own: Mapping[str, str] | None = None) -> Given:
+        """Return the variables that a run asks for, as NAME or NAME=${SECRET}, and its own."""
+        found: dict[str, str] = {}
+        hidden: set[str] = set()
+        texts = dict(own or {})
+        for name, is_filled, text in (each.partition("=") for each in variables):
+            if is_filled or self.is_named(name):
+                texts[name] = text or f"${{{name}}}"
+            elif name in self.environ and not self._is_own(name):
+                found[name] = self.environ[name]
+                hidden.update(secret.guessed_in(name, found[name]))
+        for name, text in texts.items():
+            found[name] = await self.filled(text)
+            hidden.add(found[name])
+        return Given(found, frozenset(hidden) | self.hidden)
+
+    async def keep(self, name: str, text: str) -> str:
+        """Keep a text that somebody gave; beside a shared ledger only one that is no secret."""
+        if self.keeps is None:
+            if name.startswith(secret.WEBHOOK) or secret.looks_secret(name, text):
+                words = f"{name}: a shared ledger cannot store secrets; use ${{NAME}} instead, and "
+                words += "configure its source in [secrets] of horae.toml on each node"
+                raise HoraeError(words, code="secret_literal", exit_code=Exit.USAGE, name=name)
+            return text
+        kept = await asyncio.to_thread(self.keeps, name, text)
+        self._remember(name, text)
+        return kept
+
+    async def forget(self, texts: Iterable[str]) -> None:
+        if self.forgets is not None:
+            await asyncio.to_thread(self.forgets, list(texts))
+
+    def _is_called(self, name: str) -> bool:
+        source = self.sources.get(name)
+        return source is not None and source.kind is secret.SourceKind.COMMAND
+
+    def _is_own(self, name: str) -> bool:
+        return secret.is_own(name) or (self.store is not None and name.startswith(_DATABASE))
+
+    async def _value(self, name: str) -> str:
+        try:
+            value = await self._asked(name)
+        except SecretError as error:
+            self.unread[name] = error
+            raise
+        self.unread.pop(name, None)
+        return value
+
+    async def _asked(self, name: str) -> str:
+        """Return the value of a secret; a command is called once, however many ask."""
+        if not self._is_called(name):
+            is_variable = not self.is_named(name) and "/" not in name
+            return self._look(name) if is_variable else await asyncio.to_thread(self._look, name)
+        call = self._calls.get(name)
+        if call is None or (call.done() and monotonic() >= self._until[name]):
+            call = self._calls[name] = asyncio.create_task(self._call(name))
+        return await asyncio.shield(call)
+
+    async def _call(self, name: str) -> str:
+        environ = {key: each for key, each in self.environ.items() if not self._is_own(key)}
+        lasts = 0.0
+        try:
+            if not self.may_call:
+                raise UnaskedSecretError(name, "its command is not run by a check")
+            words = self.sources[name].words
+            said = await asyncio.to_thread(_printed, name, words, environ)
+            value, lasts = self._checked(name, said), FRESH
+        except SecretError:
+            lasts = FAILED
+            raise
+        else:
+            return value
+        finally:
+            self._until[name] = monotonic() + lasts
+
+    async def look_again(self) -> bool:
+        """Read again what could not be read; tell whether any of it can be now."""
+        found = False
+        for name in tuple(self.unread):
+            with suppress(SecretError):  # it stays in `unread`, which is reported as a problem
+                await self._value(name)
+                found = True
+        return found
+
+    def _look(self, name: str) -> str:
+        if name.startswith(f"{secret.FOLDER}/"):
+            return self._kept(name)
+        source = self.sources.get(name)
+        if source is not None and source.kind is secret.SourceKind.FILE:
+            return self._checked(name, self._from_file(name, Path(source.words[0])))
+        variable = name if source is None else source.words[0]
+        if self._is_own(variable):
+            raise SecretError(name, "the name is reserved for the engine")
+        if variable not in self.environ:
+            where = "and is not defined" if source is None else "but named"
+            raise SecretError(name, f"the variable {variable} is not set, {where} in [secrets]")
+        value = self.environ[variable]
+        return self._checked(name, value.encode("utf-8", "surrogateescape")) if source else value
+
+    def _kept(self, name: str) -> str:
+        file = name.removeprefix(f"{secret.FOLDER}/")
+        shown = file.rpartition("-")[0] or file
+        if self.data is None:
+            raise SecretError(shown, "there is no data directory")
+        try:
+            text = _decoded(shown, _read(shown, self.data / secret.FOLDER / file))
+        except FileNotFoundError:
+            folder = self.data / secret.FOLDER
+            raise SecretError(shown, f"{file} is not in {folder}; set it again") from None
+        self._remember(shown, text)
+        return text
+
+    def _from_file(self, name: str, path: Path) -> bytes:
+        try:
+            real = path.parent.resolve(strict=True) / path.name
+        except (OSError, RuntimeError):
+            raise SecretError(name, f"{path} does not exist") from None
+        for folder, what in ((self.root, "plan root"), (self.data, "data directory")):
+            if folder is not None and real.is_relative_to(folder.resolve()):
+                raise SecretError(name, f"{path} is in the {what}, where secrets are not allowed")
+        try:
+            return _read(name, real)
+        except FileNotFoundError:
+            raise SecretError(name, f"{path} does not exist") from None
+
+    def _checked(self, name: str, data: bytes) -> str:
+        value = _decoded(name, data).rstrip("\r\n")
+        if not value:
+            raise SecretError(name, "the value is empty")
+        if self.store is not None and self.store in value:
+            why = "the value is the address of the ledger, which is reserved for the engine"
+            raise SecretError(name, why)
+        if any(own in value for own in self._own_texts()):
+            raise SecretError(name, "the value is a key of the engine, from its data directory")
+        self._remember("", value)
+        return value
+
+    def _own_texts(self) -> tuple[str, ...]:
+        """Return the engine's own keys: a hard link or a command may lead to them, too."""
+        if self.data is None:
+            return ()
+        try:
+            changed = os.stat(self.data).st_mtime_ns  # a key is replaced by another file
+        except OSError:
+            return ()
+        if changed != self._own[0] or time_ns() - changed < _RECENT:
+            self._own = changed, tuple(self._read_own(self.data))
+        return self._own[1]
+
+    def _read_own(self, data: Path) -> Iterator[str]:
+        for path in map(data.joinpath, _OWN_FILES):
+            with suppress(OSError, SecretError):  # a key that is not there has no value
+                if text := _decoded(path.name, _read(path.name, path)).strip():
+                    yield text
+
+    def _remember(self, name: str, text: str) -> None:
+        """Have a value masked from now on; one that a request gave, if it looks secret."""
+        if not name or name.startswith(secret.WEBHOOK) or secret.guessed_in(name, text):
+            self._known.pop(text, None)
+            self._known[text] = None
+            while len(self._known) > _MOST:
+                del self._known[next(iter(self._known))]
+
+
+def _read(name: str, path: Path) -> bytes:
+    """Return what a file holds that is its owner's alone; it is neither waited for nor followed."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        why = "is a link" if path.is_symlink() else (error.strerror or str(error)).lower()
+        raise SecretError(name, f"{path}: {why}") from None
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise SecretError(name, f"{path} is not a regular file")
+        if found.st_uid != os.geteuid():
+            raise SecretError(name, f"{path} belongs to another user")
+        if found.st_mode & 0o077:
+            raise SecretError(name, f"other users can read {path}; run `chmod 600 {path}`")
+        if found.st_size > LARGEST:
+            raise SecretError(name, f"{path} is larger than {LARGEST // 1024} KiB")
+        return os.read(descriptor, LARGEST + 1)
+    except OSError as error:
+        raise SecretError(name, f"{path}: {(error.strerror or str(error)).lower()}") from None
+    finally:
+        os.close(descriptor)
+
+
+def _decoded(name: str, data: bytes) -> str:
+    if len(data) > LARGEST:
+        raise SecretError(name, f"the value is larger than {LARGEST // 1024} KiB")
+    if b"\0" in data:
+        raise SecretError(name, "the value contains a NUL byte")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise SecretError(name, "the value is not UTF-8 text") from None
+
+
+def _printed(name: str, words: tuple[str, ...], environ: Mapping[str, str]) -> bytes:
+    """Return what a command prints on stdout; nothing it started is left."""
+    try:
+        process = subprocess.Popen(  # noqa: S603 - words of the settings, and no shell
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd="/",  # no relative name leads into the plan
+            env=dict(environ),
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        why = (getattr(error, "strerror", None) or str(error)).lower()
+        raise SecretError(name, f"{words[0]} cannot be called: {why}") from None
+    try:
+        said, is_over = _drained(process)
+    finally:
+        with suppress(ProcessLookupError, PermissionError):  # the group has ended
+            os.killpg(process.pid, signal.SIGKILL)
+        if process.stdout is not None:
+            process.stdout.close()
+        code = process.wait()
+    if len(said) > LARGEST:
+        raise SecretError(name, f"{words[0]} printed more than {LARGEST // 1024} KiB")
+    if not is_over:
+        raise SecretError(name, f"{words[0]} did not end within {LONGEST:.0f} s")
+    if code:
+        how = f"exit code {code}" if code > 0 else f"signal {-code}"
+        raise SecretError(name, f"{words[0]} ended with {how}")
+    return said
+
+
+def _drained(process: subprocess.Popen[bytes]) -> tuple[bytes, bool]:
+    """Return what a process prints until it ends, and whether it has; too much ends it, too."""
+    assert process.stdout is not None, "it was made with a pipe"
+    pipe, said, until = process.stdout.fileno(), b"", monotonic() + LONGEST
+    ready, is_open = select.poll(), True  # not select(): an engine may have many descriptors
+    ready.register(pipe, select.POLLIN)
+    while (left := until - monotonic()) > 0 and len(said) <= LARGEST:
+        has_ended = process.poll() is not None
+        wait = 0 if has_ended else min(left, _LOOK) * 1000
+        if is_open and ready.poll(wait):
+            part = os.read(pipe, LARGEST)
+            said += part
+            is_open = bool(part)
+        elif has_ended:
+            return said, True
+        elif not is_open:
+            with suppress(subprocess.TimeoutExpired):  # the loop looks at the time again
+                process.wait(left)
+    return said, False

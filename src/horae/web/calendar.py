@@ -17,7 +17,6 @@ from horae.core.scope import Scope
 from horae.core.text import is_number, words
 from horae.core.views import CalendarPath, RequestError, Shape, Time, zoned
 from horae.sources.board.recycle import is_net
-from horae.timing.phrases import is_phrase
 from horae.timing.rfc3339 import parse_rfc3339
 from horae.timing.zone import zone
 from horae.web.answer import HEADERS
@@ -151,6 +150,8 @@ async def preview(front: Front, query: PreviewQuery) -> Preview:
     zone(place)
     if [bool(query.cron), bool(query.when), query.at is not None].count(True) != 1:
         raise RequestError("pass one of `cron`, `when` or `at`")
+    from horae.timing.phrases import is_phrase  # not to serve a page
+
     cron = phrase_cron(query.when) if is_phrase(query.when) else query.cron or query.when
     rule = cron_rule(cron, zone_name=place) if query.at is None else OnceRule(query.at)
     entry = Entry("", Origin("", 0), "", rule, zone=place)

@@ -21,8 +21,7 @@ from horae.core.secret import parse_source
 from horae.core.tool_policy import OPEN, ToolPolicy, parse_policy
 from horae.files.git.trees import Trees
 from horae.process.processes import Processes, can_kill_trees
-from horae.process.run_settings import RunSettings
-from horae.process.secrets import NamedSecrets
+from horae.process.run_settings import NamedSecrets, RunSettings
 from horae.sources.agents import model
 from horae.sources.agents.model import MissingExtraError, ModelOrder, Report, is_offered, work
 from horae.sources.agents.runner import (

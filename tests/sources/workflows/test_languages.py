@@ -14,10 +14,10 @@ from horae.core.clock import SystemClock
 from horae.core.ports import RunError
 from horae.core.receipt import Status
 from horae.process.processes import can_kill_trees
-from horae.sources.workflows.build_cache import BuildCache
 from horae.sources.workflows.languages import (
     AGENT,
     LANGUAGES,
+    BuildCache,
     Tool,
     filled,
     is_new_enough,

@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from horae.core.spending import AccountLimit, Spending
     from horae.files.git.trees import Trees
     from horae.org.plan import Plan
-    from horae.process.secrets import NamedSecrets
+    from horae.process.run_settings import NamedSecrets
 
 log = logging.getLogger(__name__)
 

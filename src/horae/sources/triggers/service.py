@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from horae.core.command import Unready
     from horae.core.tool_policy import ToolPolicy
     from horae.core.views import Maybe
-    from horae.process.secrets import NamedSecrets
+    from horae.process.run_settings import NamedSecrets
     from horae.sources.triggers.rules import Trigger, TriggerDefinition
 
 log = logging.getLogger(__name__)

@@ -1,15 +1,30 @@
-"""The languages that blocks are written in: one row each, and the tools that run them."""
+"""The languages that blocks are written in: one row each, their tools, the build cache."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from json import dumps
+from pathlib import Path
+from shutil import which
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.ports import RunError
+from horae.core.ports import Clock, Ended, RunError
+from horae.core.receipt import Status, shown
+from horae.core.text import size_text
+from horae.process.logs import clear
+from horae.sources.workflows.record import MIB, LiveSteps, log_of, put, write_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from horae.org.world import Component
+    from horae.process.processes import Spec
 
 AGENT: Final = "agent"  # a block that is a prompt
 
@@ -211,3 +226,279 @@ def telling(said: str, *, first: bool = False) -> str:
     sayings = [each for each in lines if not _NOISE.match(each)] or lines or [""]
     wrong = [each for each in sayings if "error" in each.lower()] if first else []
     return _PATH.sub("", (wrong or sayings)[0 if first else -1])
+
+
+log = logging.getLogger(__name__)
+
+ROOM: Final = 512 * MIB  # bytes of programs that are kept
+LARGEST: Final = 16 * MIB  # bytes of the files that one block is made from
+MOST_FILES: Final = 1000
+LOG: Final = 64 << 10  # bytes of what a tool says
+_DAY: Final = 86400.0  # seconds after which a tool is asked for its version again
+_LINE: Final = re.compile(r"\bblock\.\w+(?:\", line |: line |: ?| line )(\d+)", re.ASCII)
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class BuildError(RunError):
+    """A block that its tool does not take; `said` is what the tool had to say."""
+
+    def __init__(self, reason: str, said: bytes = b"", *, line: int | None = None) -> None:
+        self.said = said
+        self.line = line  # of the block
+        super().__init__(reason)
+
+
+class ToolSettings(NamedTuple):
+    live: LiveSteps
+    spec: Spec
+    root: Path  # beyond which nothing is looked at
+    tools: dict[str, InstalledTool]  # what was found for this run, by language
+
+    async def about(self, *argv: str, cwd: Path | None = None) -> tuple[Ended, bytes]:
+        directory = self.spec.directory
+        clear(directory)
+        ended, _ = await self.live.run(replace(self.spec, argv=argv, cwd=cwd or self.spec.cwd))
+        if ended.outcome in {Status.KILLED, Status.INTERRUPTED}:
+            raise RunError(self.live.reason or f"{argv[0]}: {ended.reason}")
+        return ended, log_of(directory, LOG)
+
+    def inside(self, name: str) -> Path:
+        """Return what a path in a plan means; it must be inside the plan root."""
+        path = (self.spec.cwd / name).resolve()
+        if not path.is_relative_to(self.root.resolve()):
+            raise RunError(
+                f"{name}: is outside the plan root {self.root}; keep it next to the plan"
+            )
+        return path
+
+
+class ReadyBlock(NamedTuple):
+    found: InstalledTool
+    main: str  # a name among `files`, or the path of a program
+    files: Mapping[str, bytes]
+    digest: str  # of its language and all that it is made from
+    directory: Path | None  # in which it works; None is a scratch directory
+
+
+class BuildCache:
+    def __init__(
+        self, cache: Path, clock: Clock, environ: Mapping[str, str], *, room: int = ROOM
+    ) -> None:
+        self._cache = cache
+        self._clock = clock
+        self._path = environ.get("PATH", os.defpath)
+        self._room = room
+        self._versions: dict[str, str] = {}
+        self._locks: dict[str, asyncio.Lock] = {}  # so that nothing is made twice at a time
+        self.environment = {
+            "GOCACHE": str(cache / "go"),  # the tools' own caches are where ours is
+            "GOFLAGS": "-mod=mod",
+            "GOPROXY": "off",  # nothing is fetched from a network
+            "GOTOOLCHAIN": "local",
+            "GO111MODULE": "auto",
+            "NO_COLOR": "1",  # colours would stand between a file and its line
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+
+    async def ready(
+        self, component: Component, language: Language, program: Path, ask: ToolSettings
+    ) -> ReadyBlock:
+        """Return a block made ready to run, or raise RunError; a build is put at *program*."""
+        block = component.block
+        assert block is not None, "it was looked at before"
+        found = await self._tool(language, ask)
+        beside, packages = _split(filter(None, component.deps), ask)
+        flags = await self._packages(found, packages, ask)
+        where = None if component.dir is None else ask.inside(component.dir)
+        if where is not None and not where.is_dir():
+            raise RunError(f":dir {component.dir}: no such directory next to the plan")
+        if where is not None and not block.body.strip():
+            names = [name for name in language.entries if (where / name).is_file()]
+            if not names:
+                wanted = " or ".join(language.entries) or "runnable file"
+                raise RunError(f"{where}: contains no {wanted}, and the block is empty")
+            main, files = str(where / names[0]), {}
+            made_of = _tree(where)
+        else:
+            main, files = f"block{language.suffix}", dict(beside)
+            text = block.body.replace("\r\n", "\n")  # saved on Windows
+            files[main] = text.encode(errors="surrogateescape")
+            made_of = files
+        sums = sorted((name, sha256(data).hexdigest()) for name, data in made_of.items())
+        how = [word for word in found.tool.build if word != PROGRAM]
+        whole = [language.name, found.path, found.version, how, flags, sums]
+        digest = sha256(dumps(whole).encode()).hexdigest()
+        made = ReadyBlock(found, main, files, digest, where)
+        if not found.tool.build:
+            return made
+        kept = self._cache / "blocks" / digest
+        async with self._locks.setdefault(digest, asyncio.Lock()):
+            try:
+                os.link(kept, program)
+                os.utime(kept)  # what is used is kept longest
+            except OSError:  # not in the cache, or on another disk
+                await _build(made, flags, program, ask)
+                self._keep(program, kept)
+        return made._replace(main=str(program), files={})
+
+    async def _tool(self, language: Language, ask: ToolSettings) -> InstalledTool:
+        if language.name in ask.tools:
+            return ask.tools[language.name]
+        had = []
+        for tool in language.tools:
+            path = which(tool.program, path=self._path)
+            if path is None:
+                continue
+            version = await self._version(tool, path, ask)
+            if is_new_enough(tool, version):
+                found = InstalledTool(language, tool, path, version)
+                return ask.tools.setdefault(language.name, found)
+            had.append(f"{tool.program} {version}")
+        raise RunError(missing(language, self._path, had))
+
+    async def _version(self, tool: Tool, path: str, ask: ToolSettings) -> str:
+        """Return which version a tool is; it is asked once a day, or when its file changes."""
+        if not tool.version:
+            return ""
+        stamp = os.stat(path)
+        name = sha256(f"{path}\0{stamp.st_mtime_ns}\0{stamp.st_size}".encode()).hexdigest()
+        async with self._locks.setdefault(path, asyncio.Lock()):
+            kept, known = self._cache / "tools" / name, self._versions.get(name)
+            with suppress(OSError, UnicodeDecodeError):  # then the tool is asked
+                age = self._clock.now().timestamp() - kept.stat().st_mtime
+                known = known or (kept.read_text() if 0 <= age < _DAY else None)
+            if known is None:
+                ended, _ = await ask.about(path, *tool.version)
+                if ended.outcome is not Status.DONE:
+                    raise RunError(f"{path} did not report its version: {ended.reason}")
+                known = ended.reason
+                try:
+                    kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    put(kept, known.encode())
+                except OSError as error:
+                    log.warning("cannot write to the build cache: %s", error)
+            self._versions[name] = known
+            return known
+
+    async def _packages(
+        self, found: InstalledTool, names: Iterable[str], ask: ToolSettings
+    ) -> list[str]:
+        flags: list[str] = []
+        tool, language = found.tool, found.language
+        for name in names:
+            if not tool.has:
+                raise RunError(
+                    f":deps {name}: no such file next to the plan, and horae does not fetch"
+                    f" packages for {language.name}; name files, or use :dir"
+                )
+            program = found.path
+            if tool.asks:
+                program = which(tool.asks, path=self._path) or ""
+                if not program:
+                    raise RunError(
+                        f":deps {name}: {tool.asks} is needed to find it; install {tool.asks}"
+                    )
+            ended, said = await ask.about(program, *filled(tool.has, package=name))
+            if ended.outcome is Status.FAILED:
+                raise BuildError(
+                    f":deps {name}: not found; for {language.name} it must be a file next to the"
+                    f" plan, or among the {language.packages}; horae does not install packages",
+                    said,
+                )
+            flags += said.decode(errors="replace").split() if tool.asks else []
+        return flags
+
+    def _keep(self, program: Path, kept: Path) -> None:
+        """Keep a program for the next time, and let go of those used longest ago."""
+        try:
+            kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(program, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fchmod(descriptor, 0o500)
+                os.fsync(descriptor)  # a link to half a file would be believed for ever
+            finally:
+                os.close(descriptor)
+            os.link(program, kept)
+            found = [(each.stat(), each) for each in kept.parent.iterdir()]
+            total = sum(stat.st_size for stat, _ in found)
+            for stat, each in sorted(found, key=lambda one: one[0].st_mtime):
+                if total <= self._room:
+                    return
+                os.remove(each)
+                total -= stat.st_size
+        except OSError as error:  # also if another process has just kept the same
+            log.debug("cannot keep %s in the build cache: %s", kept.name, error)
+
+
+async def _build(block: ReadyBlock, flags: Sequence[str], program: Path, ask: ToolSettings) -> None:
+    found, files = block.found, block.files
+    work = ask.spec.directory.with_name(ask.spec.directory.name + ".src")
+    try:
+        os.mkdir(work, 0o700)
+        write_files(work, files)
+        same = [name for name in files if name.endswith(found.language.suffix)]
+        command = filled(
+            found.tool.build,
+            source=str(work / block.main),
+            sources=[str(work / name) for name in same] or [block.main],
+            flags=flags,
+            program=str(program),
+        )
+        ended, said = await ask.about(found.path, *command, cwd=work)
+    finally:
+        clear(work)
+    if ended.outcome is Status.FAILED:
+        plain = _COLOURS.sub("", said.decode(errors="replace"))
+        reason = f"does not compile: {shown(telling(plain, first=True)) or ended.reason}"
+        raise BuildError(reason, said, line=line_in(plain))
+
+
+def line_in(said: str, *, last: bool = False) -> int | None:
+    """Return the line of the block that the words of a tool name, if they do.
+
+    >>> line_in('  File "/runs/7/s0/block.py", line 3, in <module>')
+    3
+    """
+    found = [int(each[1]) for each in _LINE.finditer(said)]
+    return found[-1 if last else 0] if found else None
+
+
+def _split(names: Iterable[str], ask: ToolSettings) -> tuple[dict[str, bytes], list[str]]:
+    files: dict[str, Path] = {}
+    packages = []
+    for name in names:
+        path = ask.inside(name) if ".." not in name.split("/") else None
+        if path is not None and path.is_file() and not name.startswith("/"):
+            files[name] = path
+        elif "/" in name or path is None:
+            raise RunError(f":deps {name}: no such file next to the plan")
+        else:
+            packages.append(name)
+    return _contents(files), packages
+
+
+def _tree(directory: Path) -> dict[str, bytes]:
+    files: dict[str, Path] = {}
+    for where, directories, names in os.walk(directory):
+        directories[:] = sorted(each for each in directories if not each.startswith("."))
+        for path in (Path(where, name) for name in sorted(names)):
+            if path.is_file() and not path.is_symlink():
+                files[str(path.relative_to(directory))] = path
+        if len(files) > MOST_FILES:
+            raise RunError(f"{directory}: contains more than {MOST_FILES} files")
+    return _contents(files)
+
+
+def _contents(files: Mapping[str, Path]) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    room = LARGEST
+    for name, path in files.items():
+        try:
+            with path.open("rb") as file:
+                found[name] = file.read(room + 1)
+        except OSError as error:
+            raise RunError(f"{path}: {error.strerror}") from error
+        room -= len(found[name])
+        if room < 0:
+            raise RunError(f"{path}: the files of a block must not exceed {size_text(LARGEST)}")
+    return found

@@ -62,8 +62,17 @@ from horae.process.run_settings import (
 )
 from horae.process.tree import started
 from horae.sources.workflows import record as filters, record as records
-from horae.sources.workflows.build_cache import BuildCache, BuildError, ToolSettings, line_in
-from horae.sources.workflows.languages import AGENT, InstalledTool, filled, language_of, telling
+from horae.sources.workflows.languages import (
+    AGENT,
+    BuildCache,
+    BuildError,
+    InstalledTool,
+    ToolSettings,
+    filled,
+    language_of,
+    line_in,
+    telling,
+)
 from horae.timing.duration import format_duration, parse_duration
 
 if TYPE_CHECKING:
@@ -75,7 +84,7 @@ if TYPE_CHECKING:
     from horae.org.plan import Plan
     from horae.org.world import Flow, FlowStep
     from horae.process.processes import Processes
-    from horae.sources.workflows.build_cache import ReadyBlock
+    from horae.sources.workflows.languages import ReadyBlock
 
     Progress = Callable[[records.StepRecord], None]
 
