@@ -59,8 +59,6 @@ class LoginLink(Shape, frozen=True):
 
 
 class Tokens:
-    """The named tokens, in a table of the ledger."""
-
     def __init__(self, ledger: SourceLedger) -> None:
         self._ledger = ledger
 
@@ -120,8 +118,6 @@ class EndedSessions(Shape, frozen=True):
 
 
 class Sessions:
-    """The sessions, in a table of the ledger."""
-
     def __init__(self, ledger: SourceLedger) -> None:
         self._ledger = ledger
 

@@ -253,7 +253,6 @@ def _read(each: PolicyProperty, text: str) -> object:
 
 
 def _own_name(heading: Heading) -> str:
-    """Return the :ID: of an agent, else its title if that can be a name."""
     return heading.props.get("ID", heading.name if is_id(heading.name) else "")
 
 

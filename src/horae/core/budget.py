@@ -243,7 +243,6 @@ class Balance(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Return the numbers as the reason of a run that does not start."""
         purse = self.purse
         if purse.unit is Unit.RUNS:
             return f"the budget {purse} has no room: {purse.words(self.spent + self.live)} started"

@@ -332,15 +332,11 @@ KEEPER: Final = "keeper"  # a single keeper: its address, and its name if its fi
 
 
 class Wake(StrEnum):
-    """When a tick wakes its agent."""
-
     ALWAYS = "always"
     DUE = "due"  # only if there is something to do
 
 
 class Occasion(StrEnum):
-    """What about a receipt another entry may wait for."""
-
     FAILED = "failed"  # it ended badly: failed, killed or interrupted
     LATE = "late"  # it runs more than a minute after its time
     MISSED = "missed"  # nobody looked in time
@@ -362,7 +358,6 @@ class CronRule(_TaggedRule, frozen=True, tag="cron"):
 
 
 def cron_rule(text: str, *, zone_name: str) -> CronRule:
-    """Return the rule of one expression, or of several divided by `;`."""
     if ";" not in text:
         return CronRule((Cron(text.strip(), zone=zone_name),))
     parts = text.split(";")
@@ -373,7 +368,6 @@ def cron_rule(text: str, *, zone_name: str) -> CronRule:
 
 
 def phrase_cron(text: str) -> str:
-    """Return the cron expressions that a phrase means."""
     from horae.timing.phrases import PhraseError, compile_phrase
 
     compiled = compile_phrase(text)

@@ -165,12 +165,10 @@ def bare_line(
     is_moment: bool = True,
     way: str = "",
 ) -> WhyLine:
-    """Return an answer without a receipt."""
     return WhyLine(at=at, said=said, moment=is_moment, estimate=is_estimate, way=way or UNSET)
 
 
 def line_of(filed: Filed, runs: Iterable[Run], zone_name: str) -> WhyLine:
-    """Return the answer that a receipt is."""
     receipt = filed.receipt
     many = f" ({receipt.count} scheduled times in one receipt)" if receipt.count > 1 else ""
     what = "edited" if receipt.reason.code == ReasonCode.ENTRY_BROKEN else receipt.status.value
@@ -367,7 +365,6 @@ def policy_words(policy: Policy, *, zone_name: str, usual: rules.CatchUp | None 
 
 
 def policy_parts(policy: Policy, *, zone_name: str) -> list[tuple[rules.PolicyProperty, str]]:
-    """Return each property of a policy with its value in words."""
     found = []
     for each in rules.PROPERTIES:
         value = text = each.of(policy)

@@ -566,8 +566,6 @@ class HeldBackError(HoraeError, code="held_back"):
 
 
 class NoRoomError(HoraeError):
-    """A budget that has no room for a run."""
-
     def __init__(self, balance: Balance) -> None:
         self.balance = balance
         self.reason = Reason(ReasonCode.BUDGET, balance.words)
@@ -667,8 +665,6 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunPlace:
-    """Where runs work and leave what they print."""
-
     root: Path
     data: Path
     environ: Mapping[str, str]

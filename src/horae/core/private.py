@@ -37,7 +37,6 @@ def replace_durably(path: StrPath, data: bytes) -> None:
 
 
 def sync(path: StrPath) -> None:
-    """Write a file or the names in a directory to the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -39,7 +39,6 @@ class Spending:
     agents: Callable[[], Iterable[Agent]] = tuple  # reads their files
 
     def purses(self, policy: Policy, work: Work) -> tuple[Purse, ...]:
-        """Return the purses of an entry and of all that it belongs to."""
         found = list(policy.budget)
         for name in _SHARED.get(work, (ALL,)):
             if text := self.shared.get(name):

@@ -51,11 +51,9 @@ class PlanFileError(HoraeError, code="plan_file"):
         return self._raw_path
 
     def below(self, root: StrPath) -> PlanFileError:
-        """Return the error with its path as it is from *root*."""
         return self.about(short_name(self._raw_path, root))
 
     def about(self, name: str) -> PlanFileError:
-        """Return the error with another name for its file."""
         if type(self) is PlanMissingError:
             return PlanMissingError(name, self.reason)
         is_plain = type(self) is PlanFileError

@@ -74,7 +74,6 @@ def _ids(headline: Headline, where: str, known: dict[str, str]) -> Iterator[Sect
 
 
 def wiring(plan: Plan) -> Iterator[tuple[int, SectionFinding]]:
-    """Yield the index of a headline and what is odd about how it is wired."""
     found = list(every(worlds(plan)))
     owned = {component.at for world in found for component in world.components}
     makers: dict[str, str] = {}  # by what is put out: the first workflow that does
@@ -254,7 +253,6 @@ def _range(stamp: Stamp, *, fires: bool) -> SectionFinding:
 
 
 def _one_stamp(text: str) -> str:
-    """Return how a range is written with one stamp."""
     first, second = _RANGE_MIDDLE.split(text, maxsplit=1)
     begin, end = parse_timestamp(first), parse_timestamp(second)
     if begin is None or end is None:
@@ -361,7 +359,6 @@ def _said_twice(at: int, tokens: list[str]) -> Iterator[SectionFinding]:
 
 
 def _never_fires(headline: Headline) -> Iterator[SectionFinding]:
-    """Yield why an entry that looks scheduled has no schedule."""
     if not is_fired(headline) or "SCHEDULE" in headline.props:
         return
     planning = headline.planning

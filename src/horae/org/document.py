@@ -68,7 +68,6 @@ def _states(text: str, starts: Sequence[int]) -> States:
 
 
 def state_words(value: str) -> tuple[list[str], list[str]]:
-    """Return the open and the closed words of one declaration."""
     before, bar, after = value.partition("|")
     opened = [word.partition("(")[0] for word in before.split()]
     closed = [word.partition("(")[0] for word in after.replace("|", " ").split()]

@@ -196,7 +196,6 @@ def _adds(key: str) -> bool:
 
 
 def properties(section: str, drawer: Drawer) -> Iterator[Property]:
-    """Yield the lines of a drawer with their places."""
     opening = _OPEN.match(section, drawer.start)
     at = opening.end() if opening else drawer.end
     while (line := _LINE.match(section, at)) and line.end() < drawer.end:

@@ -40,12 +40,10 @@ class Heading(NamedTuple):
     def found(
         self, code: str, severity: Severity, message: str, fix: str | None = None, key: str = ""
     ) -> Diagnostic:
-        """Return a finding at the value of a property, or at the heading itself."""
         line, column = self.places.get(key, (self.line, 1))
         return Diagnostic(self.file, line, column, code, severity, message, fix)
 
     def oddities(self, known: Sequence[str]) -> Iterator[Diagnostic]:
-        """Yield the lines of the drawer that are not read, and misspelt properties."""
         for place in self.passed:
             yield Diagnostic(
                 self.file, *place[:2], "drawer-line", Severity.WARNING, place[2], _KEYED

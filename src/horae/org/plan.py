@@ -177,13 +177,10 @@ class Plan(NamedTuple):
 
 
 def _octets(text: str) -> int:
-    """Return how many bytes *text* is in UTF-8; a lone surrogate counts too."""
     return len(text.encode("utf-8", "surrogatepass"))
 
 
 class Severity(StrEnum):
-    """How much a finding matters."""
-
     ERROR = "error"  # it will not do what it says
     WARNING = "warning"  # it may not do what was meant
     INFO = "info"  # worth knowing

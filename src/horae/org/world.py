@@ -236,7 +236,6 @@ def world_data(world: World) -> WorldData:
 
 
 def flat(world: World) -> list[Component]:
-    """Return all components below a workflow, in order."""
     found = [component for each in every([world]) for component in each.components]
     return sorted(found, key=lambda component: component.at)
 

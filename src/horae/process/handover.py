@@ -158,7 +158,6 @@ def trial_answer() -> str:
 
 
 def handed_over() -> HandOver | None:
-    """Return what an image before this one has handed over, if one has."""
     number = os.environ.pop(VARIABLE, "")
     if not number:
         return None

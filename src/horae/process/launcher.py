@@ -157,7 +157,6 @@ class LauncherProcess:
             self._hang_up()
 
     def _fork(self, descriptor: int) -> None:
-        """Make a supervisor for a socket, or say on it why that cannot be."""
         try:
             pid = os.fork()
         except OSError as error:

@@ -54,8 +54,6 @@ class LogLine(NamedTuple):
 
 
 class LogStep(NamedTuple):
-    """The output of one step of a workflow."""
-
     name: str
     line: int  # of its heading
     start: int
@@ -106,7 +104,6 @@ class RunLog:
 
     @property
     def end(self) -> int:
-        """The number of bytes that were written so far."""
         parts = self.parts()
         return parts[-1].end if parts else 0
 
@@ -188,7 +185,6 @@ class RunLog:
         return times
 
     def line_of(self, offset: int) -> int:
-        """Return the number of the line that an offset is in."""
         start, lines = _near(self._rows(), _OFFSET, offset)[:2]
         while start < offset:
             data, after = self.read(start, min(CHUNK, offset - start))
@@ -252,7 +248,6 @@ class RunLog:
         return self.lines(start, end=until, having=text.encode().lower()), then
 
     def count(self, end: int | None = None) -> int:
-        """Return the number of lines that were written so far, or before *end*."""
         end = self.end if end is None else end
         return self.line_of(end) - (self.read(end - 1, 1)[0] == b"\n") if end else 0
 
@@ -266,7 +261,6 @@ class RunLog:
         return [*zip(firsts, lasts, strict=True)]
 
     def steps(self) -> list[LogStep]:
-        """Return the steps of a workflow in the order in which they ended."""
         names = {str(each.get("name")) for each in steps_in(_record(Path(self._directory)))}
         found = []
         for each in self.lines() if names else ():

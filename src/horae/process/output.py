@@ -144,7 +144,6 @@ class Pipe:
         raise NotImplementedError
 
     def close_end(self) -> None:
-        """Close the command's end."""
         if self.writing >= 0:
             os.close(self.writing)
             self.writing = -1

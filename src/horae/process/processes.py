@@ -319,7 +319,6 @@ class Processes:
         return [each for each in self.live if each.line.process and each.spec.is_reported]
 
     async def hand_over(self, numbers: Collection[int]) -> HandedProcesses:
-        """Let go of runs without ending them; all others are ended."""
         runs = [each for each in self._whole if each.spec.run in numbers]
         handed = tuple(each.hand_over() for each in runs)
         busy = {each.launcher for each in handed}
@@ -342,7 +341,6 @@ class Processes:
             closing.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """Kill every run that is left, and return when all of them are gone."""
         left = tuple(self.live)
         for run in left:
             run.hang_up()
@@ -439,7 +437,6 @@ class Launcher:
         self._lose()
 
     async def close(self) -> None:
-        """Hang up; the launcher ends when its last supervisor has, and this returns then."""
         self._hang_up()
         while self._process is not None and self._process.poll() is None:
             await asyncio.sleep(0.005)
@@ -492,7 +489,6 @@ class Launcher:
         self._listen(socket.socket(fileno=control))
 
     def hand_over(self) -> int:
-        """Return the descriptor of its control socket, and forget it."""
         control, self._control, self._process = self._control, None, None
         assert control is not None, "a launcher that is gone was forgotten before"
         asyncio.get_running_loop().remove_reader(control.fileno())
@@ -596,7 +592,6 @@ class SupervisorLine:
             self._channel.close()
 
     def hand_over(self) -> tuple[int, bytes]:
-        """Return the descriptor of its socket, and what was heard of an unfinished message."""
         self._loop.remove_reader(self._channel.fileno())
         return self._channel.detach(), bytes(self.heard)
 
@@ -729,7 +724,6 @@ class LiveRun:
             self._overdue = self._loop.call_at(overdue_at, self.kill_supervisor)
 
     async def ended(self) -> Ended:
-        """Return how it ended, once nothing of it is left."""
         try:
             return await self._ended()
         finally:
@@ -791,7 +785,6 @@ class LiveRun:
 
 
 def guessed_secrets(environment: Mapping[str, str]) -> set[bytes]:
-    """Return the values in an environment that look like secrets."""
     found = (each for name, value in environment.items() for each in guessed_in(name, value))
     return {each.encode("utf-8", "surrogateescape") for each in found}
 

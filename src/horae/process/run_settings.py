@@ -227,7 +227,6 @@ class NamedSecrets:
 
     @property
     def hidden(self) -> frozenset[str]:
-        """The values of secrets that are known by now, and the engine's keys."""
         return frozenset((*self._known, *self._own_texts()))
 
     def is_named(self, name: str) -> bool:
@@ -455,7 +454,6 @@ def _decoded(name: str, data: bytes) -> str:
 
 
 def _printed(name: str, words: tuple[str, ...], environ: Mapping[str, str]) -> bytes:
-    """Return what a command prints on stdout; nothing it started is left."""
     try:
         process = subprocess.Popen(  # noqa: S603 - words of the settings, and no shell
             words,

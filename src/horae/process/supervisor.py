@@ -134,7 +134,6 @@ class EngineSocket:
         return facts
 
     def word(self) -> tuple[bytes, bytes] | None:
-        """Return the next thing said, as kind and data."""
         return take_frame(self._heard)
 
     def hear(self) -> bool:

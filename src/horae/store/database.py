@@ -242,7 +242,6 @@ def _check_pages(connection: sqlite3.Connection, place: str, how: str = "quick_c
 
 
 def version_of(connection: sqlite3.Connection) -> int:
-    """Return the version of a schema; 0: there is none yet."""
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     return version
 

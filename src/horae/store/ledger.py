@@ -173,7 +173,6 @@ class Transaction:
         return None if row is None else read(row)
 
     def change(self, query: str, /, **values: Any) -> int:
-        """Return how many rows a query has changed."""
         return self.execute(self.sql[query], _written(values)).rowcount
 
     def change_all(self, query: str, rows: Sequence[dict[str, Any]]) -> int:
@@ -262,7 +261,6 @@ class Transaction:
         return [row[0] for row in self.rows("entry.loose", source=source)]
 
     def index(self, source: str) -> dict[str, str]:
-        """Return by what each file of a source was last known."""
         return {row["file"]: row["known_as"] for row in self.rows("entry.index", source=source)}
 
     def known_files(self, source: str) -> dict[str, str]:
@@ -279,7 +277,6 @@ class Transaction:
         return self.rows("entry.at_addresses", source=source, addresses=wanted) if addresses else []
 
     def insert_entries(self, rows: Sequence[dict[str, Any]], *, now: datetime) -> None:
-        """Give new entries their numbers, and tell of them."""
         at, first = micros(now), self._numbers("entry", len(rows))
         for number, row in enumerate(rows, start=first):
             row["number"], row["now"] = number, at
@@ -660,7 +657,6 @@ class Transaction:
     def _end_all(
         self, ends: Iterable[tuple[RunEnd, sqlite3.Row]], now: datetime, *, has_alerts: bool
     ) -> dict[int, RunOver]:
-        """End runs of different entries."""
         moves, events, runs, over, bad, at = [], [], [], [], set(), micros(now)
         spenders: list[tuple[int, int, datetime]] = []
         after: dict[int, tuple[int, Status, bool]] = {}
@@ -783,7 +779,6 @@ class Transaction:
         return {"through": self.row("event.through", **announced)[0] if announced else _MOST}
 
     def keep_texts(self, texts: Iterable[tuple[str, str]], *, now: datetime) -> None:
-        """Keep texts by their digests."""
         at = micros(now)
         # A text may hold what no column of text takes. Not bytes: to those the module for SQLite
         # first looks for an adapter.
@@ -1156,7 +1151,6 @@ class CallQueue:
         self._is_served = False
 
     async def do(self, work: Callable[[], T]) -> T:
-        """Do something else in that thread, after all that waits now."""
         if self._pool is None:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
@@ -1178,7 +1172,6 @@ class CallQueue:
         return call.future
 
     def rest(self) -> None:
-        """End the thread when its work is done."""
         if self._pool is not None:
             self._pool.shutdown(wait=True)
 
@@ -1290,7 +1283,6 @@ class SqlLedger(ABC):
         """Leave a transaction that cannot be kept."""
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
-        """Read without waiting for a writer."""
         return await self._read_queue.put(QueuedCall(work, is_read=True), self._look)
 
     async def write(
@@ -1318,7 +1310,6 @@ class SqlLedger(ABC):
             self.written.set()
 
     def _ask(self, work: Callable[[], T]) -> T:
-        """Read something; a store may try again."""
         return work()
 
     def _look(self, calls: Sequence[QueuedCall[Any]]) -> None:

@@ -110,8 +110,6 @@ class NetworkDiskError(HoraeError, code="network_disk", exit_code=Exit.USAGE):
 
 
 class Lock:
-    """A lock that is held until it is released or the process ends."""
-
     _descriptor: int | None
 
     def __init__(self, descriptor: int, path: Path) -> None:

@@ -106,7 +106,6 @@ async def go_on_restored(ledger: PostgresLedger, *, now: datetime) -> None:
 
 
 def _copy_all(source: sqlite3.Connection, wire: PostgresConnection) -> list[Moved]:
-    """Copy every table, and the numbers that were given."""
     for table in _TABLES:
         row = wire.execute(f"SELECT EXISTS (SELECT 1 FROM {table})").fetchone()  # noqa: S608
         if row is not None and row[0]:
@@ -129,7 +128,6 @@ def _copy_all(source: sqlite3.Connection, wire: PostgresConnection) -> list[Move
 
 
 def _copy(source: sqlite3.Connection, wire: PostgresConnection, table: str) -> Moved:
-    """Copy one table, read it back, and compare."""
     columns = [row["name"] for row in source.execute(f"PRAGMA table_info({table})")]
     order = _TABLES[table]
     names = ", ".join(["rowid", *columns] if order == "rowid" else columns)

@@ -26,7 +26,6 @@ _RECURS: Final = (rules.CronRule, rules.RepeaterRule, rules.CadenceRule)
 
 
 def own(entry: int) -> str:
-    """Return the name of the purse of an entry."""
     return f"entry:{entry}"
 
 

@@ -133,7 +133,6 @@ class SqliteLedger(SqlLedger):
 
     @classmethod
     async def in_memory(cls) -> SqliteLedger:
-        """Return a ledger without a file, which works in the caller's thread."""
         connection = database.open_memory()
         return cls(None, writer=connection, reader=connection)
 
@@ -328,7 +327,6 @@ def _locked(
 
 
 def _digests_in(path: Path) -> list[str] | None:
-    """Return the digests of the tokens of a ledger; None: it cannot be read."""
     with suppress(sqlite3.Error), database.looking_into(path) as connection:  # the caller gets None
         return [str(row[0]) for row in connection.execute(_RESTORING["digests"])]
     return None

@@ -116,7 +116,6 @@ class Cron:
         return takewhile(lambda moment: moment <= limit, self._moments(local))
 
     def describe(self) -> str:
-        """Return the rule in words."""
         words = words_of(self._meaning())
         return f"{words}, which never occurs" if self.never else words
 
@@ -490,7 +489,6 @@ class _Walls:
 
 
 def _times(cron: Cron) -> int:
-    """Return the times of day that a rule names, a bit for each second."""
     hours = sum(1 << bit * 3600 for bit in bits(cron._hours))
     return hours * sum(1 << bit * 60 for bit in bits(cron._minutes)) * cron._seconds
 

@@ -35,8 +35,6 @@ _LAST_YEAR: Final = 2199
 
 
 class CronError(ScheduleError, code="cron"):
-    """A cron expression that cannot be read."""
-
     def __init__(
         self, expression: str, *, field: str, reason: str, column: int = 1, width: int = 1
     ) -> None:
@@ -190,7 +188,6 @@ def _item(field: CronField, item: str) -> int:
 
 
 def _series(low: int, high: int, step: int) -> int:
-    """Return the bits from low to high, a step apart."""
     count = (high - low) // step + 1
     if count == 1:
         return 1 << low
@@ -295,7 +292,6 @@ def _completed(parts: list[str]) -> str | None:
 
 
 def _unwrapped(field: CronField, low: int, high: int, step: int) -> str:
-    """Return how to write a range that runs over the end of its field."""
     if field is YEAR:
         return f"{high}-{low}"
     top = 6 if field is WEEKDAY else field.high

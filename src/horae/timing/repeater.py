@@ -208,7 +208,6 @@ def parse_repeater(text: str, *, has_time: bool = True) -> Repeater:
 
 
 def parse_at(at: str) -> Anchor:
-    """Return when a timestamp such as `2026-06-20T06:00-07:30` is."""
     day, written, clock = at.partition("T")
     return _anchor(at, day, clock if written else None)
 

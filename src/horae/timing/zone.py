@@ -74,7 +74,6 @@ def zone(name: str) -> ZoneInfo:
 
 
 def instant(wall: datetime, zone: ZoneInfo) -> datetime:
-    """Return the moment, in UTC, that a wall time in the zone means."""
     early, late = _offsets(wall, zone)
     try:
         if early < late:
@@ -89,7 +88,6 @@ def instant(wall: datetime, zone: ZoneInfo) -> datetime:
 
 
 def local(moment: datetime, zone: ZoneInfo) -> datetime:
-    """Return what a clock on the wall of the zone shows at a moment."""
     _require_aware(moment)
     try:
         return moment.astimezone(zone).replace(tzinfo=None, fold=0)

@@ -127,7 +127,6 @@ class GitOutput(NamedTuple):
 
 
 def masked(text: str) -> str:
-    """Return *text* without the credentials of the addresses in it."""
     return _QUERY.sub(r"\1***", _CREDENTIALS.sub("***@", text))
 
 
@@ -400,7 +399,6 @@ def is_allowed(key: str, value: str = "") -> bool:
 
 
 def line_of(lines: Iterable[str], key: str) -> int | None:
-    """Return the line that sets *key*, counted from 1."""
     prefix = ""
     for number, line in enumerate(lines, start=1):
         rest = line

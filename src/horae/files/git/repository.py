@@ -172,7 +172,6 @@ class KeptWork(NamedTuple):
 
 
 def kept_names(root: StrPath) -> list[str]:
-    """Return the names of kept work, as the files of the repository have them."""
     here = layout(root)
     if here is None:
         return []
@@ -434,7 +433,6 @@ class Git:
                 )  # fmt: skip
 
     async def behind(self, other: str) -> int:
-        """Return how many commits of *other* the tree does not have."""
         return int((await self._git("rev-list", "--count", f"HEAD..{other}")).text)
 
     async def uncommitted(self) -> tuple[str, ...]:
@@ -614,7 +612,6 @@ class Git:
         return said.out.decode("utf-8", "replace")
 
     async def kept(self) -> list[KeptWork]:
-        """Return the work of agents that is kept on branches, oldest first."""
         found = []
         said = await self._git(
             "for-each-ref", "--sort=committerdate", "--format=%(refname)%00%(objectname)%00"
@@ -678,7 +675,6 @@ class Git:
     async def _git(
         self, *args: str, fails: bool = False, **options: Unpack[calls.CallOptions]
     ) -> GitOutput:
-        """Call git once the repository's settings are known to be harmless."""
         options.setdefault("timeout", self._timeout)
         async with self._common() as common:
             if common is not None:

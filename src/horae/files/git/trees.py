@@ -338,7 +338,6 @@ class FollowedPlan:
         return cls(data / _PLAN, url, branch or await git.branch(), local)
 
     async def update(self) -> None:
-        """Bring the clone up to date, and note why that failed, if it did."""
         self.trouble = await self._updated()
         if is_repository(self.path):
             self.head = await Git(self.path, local=self.local).head()
@@ -435,7 +434,6 @@ class Commits:
 
 
 def kept_words(root: Path) -> list[str]:
-    """Return which work of agents is kept on branches, as problems for a person."""
     return [
         f"work of {name.partition('/')[0]} is kept on {repository.WORK}/{name};"
         f" `horae agent work show {name}` shows it, `take` merges it and `drop` removes it"

@@ -50,8 +50,6 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A state; `next` is always a state of the same lifecycle."""
-
     name: str
     next: str
     kind: StateKind = StateKind.WAKE

@@ -263,7 +263,6 @@ class _Around(NamedTuple):
     zone_name: str
 
     def purses(self) -> Iterator[Purse]:
-        """Yield the purses of the headlines above, from the nearest one up."""
         for depth in range(len(self.path) - 1, 0, -1):
             props = self.plan.headlines[self.path[depth - 1]].props
             if "BUDGET" in props:

@@ -143,7 +143,6 @@ class CheckedWorkflow:
 
     @property
     def zone(self) -> str:
-        """The zone of the headline, or the plan's if there is no such zone."""
         own = self.headline.props.get("TZ", self.clock.zone)
         return self.clock.zone if _zone_error(own) else own
 

@@ -61,8 +61,6 @@ _KEYS: Final = {"name": "id", "is_changed": "changed", "is_pushed": "pushed"}
 
 
 class ClaimResult(Struct, frozen=True, rename=_KEYS):
-    """A headline after a claim or a release, as `--json` prints it."""
-
     file: str
     name: str
     title: str

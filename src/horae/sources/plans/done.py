@@ -65,8 +65,6 @@ class Edit(NamedTuple):
 
 
 class Sequence(NamedTuple):
-    """The states of one `#+TODO:` line, in their order."""
-
     open: tuple[str, ...]
     done: tuple[str, ...]
     entered: frozenset[str] = frozenset()  # states whose beginning is recorded, as in DONE(d!)
@@ -148,8 +146,6 @@ def written(moment: datetime, zone: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlanHeadline:
-    """A headline of a plan, and the edits that change it."""
-
     plan: Plan
     index: int
     path: str
@@ -280,7 +276,6 @@ class PlanHeadline:
         return edits
 
     def property_edits(self, changes: Mapping[str, str | None]) -> list[Edit]:
-        """Return the edits that set properties, or remove those that are to be None."""
         headline, text, drawer = self.headline, self.headline.text, self.headline.drawer
         if drawer is None:
             new = [f":{key}: {value}" for key, value in changes.items() if value is not None]

@@ -57,8 +57,6 @@ _TIMES: Final = {"started_at": "started", "finished_at": "finished"}
 
 
 class StepRecord(Struct, kw_only=True, rename=_TIMES | {"size": "bytes"}):
-    """One step, filled in as it goes on."""
-
     name: str
     status: StepStatus = StepStatus.WAITING
     error: str | None = None
@@ -91,7 +89,6 @@ class StepRecord(Struct, kw_only=True, rename=_TIMES | {"size": "bytes"}):
         self.facts = {name: each for name, each in facts.items() if name != "text"}
 
     def take_output(self, data: bytes, size: int, *, is_cut: bool) -> str:
-        """Note what is known of the output, and return its text, trimmed."""
         self.size, self.cut = size, is_cut
         decoder = codecs.getincrementaldecoder("utf-8")()
         try:  # a cut may go through a character
