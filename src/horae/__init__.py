@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from horae.sources.plans.arming import entries
     from horae.timing.cron import Cron, CronError
     from horae.timing.repeater import repeat
-    from horae.timing.rfc3339 import parse_rfc3339
+    from horae.timing.zone import parse_rfc3339
 
 __version__ = "0.1.0"
 
@@ -38,7 +38,7 @@ _HOMES = {
     "sources.plans.arming": ("entries",),
     "timing.cron": ("Cron", "CronError"),
     "timing.repeater": ("repeat",),
-    "timing.rfc3339": ("parse_rfc3339",),
+    "timing.zone": ("parse_rfc3339",),
 }
 
 

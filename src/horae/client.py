@@ -37,10 +37,9 @@ from msgspec import ValidationError, convert
 
 from horae.config import TrustReport, WaitingSettings, load
 from horae.core import access, views
-from horae.core.actor import own_run
+from horae.core.actor import Scope, own_run
 from horae.core.inbox import ALL, EntryFilter, EntrySort
 from horae.core.lease import NodePage
-from horae.core.scope import Scope
 from horae.core.service import Service
 from horae.errors import Exit, HoraeError
 from horae.timing.duration import format_duration

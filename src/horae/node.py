@@ -22,13 +22,13 @@ from horae.cluster.queue import Carried, Worker
 from horae.config import Config, ListenAddress, load
 from horae.context import Context
 from horae.core.access import REVOKED, SESSION_ENDED
+from horae.core.actor import OPERATOR
 from horae.core.clock import SharedClock, SystemClock
 from horae.core.engine import Left
 from horae.core.gate import Gate
 from horae.core.lease import Leader, NodeDescription as Card, trusted_until
 from horae.core.ports import LedgerError, LedgerUnavailableError, StaleTermError
 from horae.core.receipt import Reason, ReasonCode, Status
-from horae.core.scope import OPERATOR
 from horae.errors import Exit, HoraeError
 from horae.files.git.repository import is_repository
 from horae.files.git.trees import ClusterError, FollowedPlan, Trees, Undelivered

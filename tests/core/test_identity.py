@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from horae.core.identity import Mark, Match, match
+from horae.core.source import Mark, Match, match
 from horae.org.document import read
 from horae.sources.plans.arming import scan_plan
 from scale import scaled

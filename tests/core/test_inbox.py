@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from horae.core.entry import Origin, Pause, Policy, Unarmed
-from horae.core.identity import Mark
 from horae.core.inbox import Acknowledged, Attention, BadResult, InboxState, attention
 from horae.core.ports import Listed
 from horae.core.receipt import Filed, Reason, ReasonCode, Receipt, Status
+from horae.core.source import Mark
 
 NINE = datetime(2026, 4, 1, 9, tzinfo=UTC)
 HOUR = timedelta(hours=1)

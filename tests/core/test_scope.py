@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from horae.core.scope import Scope, ScopeError, allows, check_token_name, parse_scopes, scope_words
+from horae.core.actor import Scope, ScopeError, allows, check_token_name, parse_scopes, scope_words
 from horae.errors import HoraeError
 
 

@@ -20,12 +20,11 @@ from horae.core.actor import acting
 from horae.core.decide import GRACE, decide
 from horae.core.entry import Entry, Origin, Policy, Unarmed, key_time
 from horae.core.explain import AskedMomentError, WhyQuestion, answers, line_of, parse_ask
-from horae.core.identity import Mark
 from horae.core.ports import EntryStep, Listed, Process
 from horae.core.project import Moment, project
 from horae.core.receipt import Filed, Receipt, Status
 from horae.core.service import MOST, Service
-from horae.core.source import Scan
+from horae.core.source import Mark, Scan
 from horae.core.views import (
     AmbiguousEntryError,
     EngineFacts,

@@ -34,10 +34,9 @@ from horae.core.entry import (
     cron_rule,
 )
 from horae.core.gate import Capacity
-from horae.core.identity import Mark
 from horae.core.ports import receipts_of
 from horae.core.receipt import Filed, Reason, Status, followed_by
-from horae.core.source import Scan, Scanned
+from horae.core.source import Mark, Scan, Scanned
 from horae.extras.simulate import Outage, Simulation
 from horae.org.document import read
 from horae.sources.plans.arming import scan_plan

@@ -24,9 +24,8 @@ from horae.core.entry import (
     cron_rule,
     key_time,
 )
-from horae.core.identity import Mark
 from horae.core.receipt import FINAL
-from horae.core.source import Scan, Scanned
+from horae.core.source import Mark, Scan, Scanned
 from horae.errors import HoraeError
 from horae.org.document import read
 from horae.sources.plans.arming import scan_plan

@@ -26,10 +26,9 @@ from horae.core.entry import (
     Work,
     cron_rule,
 )
-from horae.core.identity import Mark
 from horae.core.ports import Trait, micros
 from horae.core.receipt import Status
-from horae.core.source import Scan, Scanned
+from horae.core.source import Mark, Scan, Scanned
 from horae.store.codec import next_at
 from horae.store.database import DATABASE, MARK
 from horae.timing.repeater import parse_repeater

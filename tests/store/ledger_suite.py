@@ -32,12 +32,11 @@ from horae.core.entry import (
     Unarmed,
     Work,
 )
-from horae.core.identity import Mark
 from horae.core.inbox import Acknowledged, InboxState
 from horae.core.ports import DueEntry, Ended, EntryStep, Process, RunEnd, StaleTermError, Trait
 from horae.core.project import next_time
 from horae.core.receipt import Reason, ReasonCode, Receipt, Status
-from horae.core.source import Revision, Scan, Scanned
+from horae.core.source import Mark, Revision, Scan, Scanned
 from horae.core.text import written_rule
 from horae.errors import HoraeError
 from horae.org.document import read

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from horae.core.access import ADDED, REVOKED, Sessions, Token, Tokens
-from horae.core.scope import Scope
+from horae.core.actor import Scope
 from horae.store.sqlite import SqliteLedger, restore
 from store.ledger_suite import MINUTE, NOW, SECOND, story
 

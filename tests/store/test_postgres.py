@@ -18,6 +18,7 @@ import pytest
 
 import one_run
 from horae.core.access import Token, Tokens
+from horae.core.actor import Scope
 from horae.core.decide import decide
 from horae.core.inbox import InboxState
 from horae.core.lease import NodeDescription, QueueJob
@@ -35,7 +36,6 @@ from horae.core.ports import (
     StaleTermError,
 )
 from horae.core.receipt import Reason, ReasonCode, Status
-from horae.core.scope import Scope
 from horae.core.source import Scan
 from horae.sources.triggers.store import TriggerStore
 from horae.store import carrier, moving, pg_schema, pg_wire, postgres

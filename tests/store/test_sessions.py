@@ -13,7 +13,7 @@ from horae.core.access import (
     Token,
     Tokens,
 )
-from horae.core.scope import Scope
+from horae.core.actor import Scope
 from store.ledger_suite import MINUTE, NOW, SECOND, story
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from horae.core.entry import key_time
 from horae.errors import ScheduleError
-from horae.timing.rfc3339 import Rfc3339Error, format_with_offset, parse_rfc3339
+from horae.timing.zone import Rfc3339Error, format_with_offset, parse_rfc3339
 from scale import scaled
 
 

@@ -18,10 +18,9 @@ from starlette.routing import Route
 from core.world import story
 from horae.client import Client
 from horae.core.access import Tokens
-from horae.core.actor import current_actor
+from horae.core.actor import Scope, allows, current_actor, scope_words
 from horae.core.clock import SystemClock
 from horae.core.ports import LedgerBusyError
-from horae.core.scope import Scope, allows, scope_words
 from horae.errors import HoraeError
 from horae.store.sqlite import SqliteLedger
 from horae.web import guard

@@ -12,10 +12,9 @@ import pytest
 
 from core.world import story
 from horae.core.access import SESSION_LASTS, SESSION_RENEWED
-from horae.core.actor import acting
+from horae.core.actor import OPERATOR, Scope, acting
 from horae.core.clock import SystemClock
 from horae.core.ports import LedgerError, LedgerWriteError
-from horae.core.scope import OPERATOR, Scope
 from horae.testing import ManualClock
 from horae.web.keys import SEEN, Keys, add_token
 from web.stage import COOKIE, engine, keyed, logged_in

@@ -43,8 +43,7 @@ from horae.store.lock import (
     holder_of,
 )
 from horae.store.sqlite import SqliteLedger
-from horae.timing.rfc3339 import parse_rfc3339
-from horae.timing.zone import zone
+from horae.timing.zone import parse_rfc3339, zone
 
 if TYPE_CHECKING:
     from horae.context import Context

@@ -12,8 +12,7 @@ import click
 from horae.config import load
 from horae.core.clock import SystemClock, machine_zone
 from horae.timing.duration import DurationError, parse_duration
-from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
-from horae.timing.zone import instant, zone
+from horae.timing.zone import Rfc3339Error, instant, parse_rfc3339, zone
 
 _WALL: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?))?", re.ASCII)
 

@@ -16,7 +16,7 @@ from horae.cli.connection import CommandClock, Place, ask
 from horae.cli.options import answer_options, option, place_options
 from horae.cli.output import Output, echo, print_answer, print_rows, print_table
 from horae.client import Client, EngineUnreachableError
-from horae.core import access, scope
+from horae.core import access, actor
 from horae.core.access import Sessions, Tokens
 from horae.errors import HoraeError
 from horae.store.ledger import SqlLedger
@@ -50,15 +50,15 @@ def add(name: str, *, scopes: Sequence[str], place: Place, output: Output) -> No
 
     The token is shown only once.
     """
-    scope.check_token_name(name)
-    wanted = scope.parse_scopes(scopes)
+    actor.check_token_name(name)
+    wanted = actor.parse_scopes(scopes)
 
     now = CommandClock().now()
 
     async def alone(ledger: SqlLedger) -> access.NewToken:
         return await keys.add_token(Tokens(ledger), name, wanted, now=now)
 
-    words = ",".join(scope.scope_words(wanted))
+    words = ",".join(actor.scope_words(wanted))
     made = _write(place, lambda client: client.add_token(name, scopes=words), alone)
     print_answer(output, made, made.token)
     if output.is_text:
@@ -76,7 +76,7 @@ def list_(*, place: Place, output: Output) -> None:
         found = ask(place, lambda ledger: keys.all_tokens(place.directory, Tokens(ledger)))
     cells = []
     for each in found:
-        unused = "not recorded" if each.name == scope.OPERATOR else "never"
+        unused = "not recorded" if each.name == actor.OPERATOR else "never"
         times = (_seconds(each.created_at), _seconds(each.used_at, unused))
         cells.append((each.name, " ".join(each.scopes), *times))
     names = ("name", "scopes", "created", "last used")

@@ -12,8 +12,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from horae.core.actor import OPERATOR, Scope, in_order, parse_scopes, scope_words
 from horae.core.ports import ANYBODY, LedgerRow, LedgerTransaction, SourceLedger, moment, plain
-from horae.core.scope import OPERATOR, Scope, in_order, parse_scopes, scope_words
 from horae.core.views import Shape, Time
 from horae.errors import Exit, HoraeError
 

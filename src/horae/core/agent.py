@@ -17,11 +17,11 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Final, Self, TypeVar
 
+from horae.core.actor import API_FIX, api_scopes
 from horae.core.budget import FIX as BUDGET_FIX, Purse, parse_budget
 from horae.core.command import CommandError, Unready, call_of
 from horae.core.entry import DEFAULT, PROPERTIES, Origin, Policy, PolicyProperty, Wake, key_time
 from horae.core.receipt import shown as one_line
-from horae.core.scope import API_FIX, api_scopes
 from horae.core.tool_policy import OPEN, Mode, ToolPolicy, parse_policy, policy_of
 from horae.errors import Exit, HoraeError
 from horae.org.check import shown
@@ -29,7 +29,7 @@ from horae.org.document import read
 from horae.org.page import NAME_FIX, Heading, choices, heading_of
 from horae.org.plan import Diagnostic, Plan, Severity, is_id
 from horae.timing.duration import DurationError, parse_duration
-from horae.timing.rfc3339 import parse_rfc3339
+from horae.timing.zone import parse_rfc3339
 
 PROMPT: Final = "System prompt"  # the title of the heading above it
 _KEYS: Final = (

@@ -20,14 +20,13 @@ from msgspec import Struct, field
 from msgspec.structs import fields, replace as struct_replace
 
 from horae.core import budget as purses
-from horae.core.scope import API_FIX, api_scopes
+from horae.core.actor import API_FIX, api_scopes
 from horae.errors import HoraeError, ScheduleError
 from horae.org.plan import parse_timestamp
 from horae.timing.cron import Cron
 from horae.timing.duration import format_duration, parse_duration
 from horae.timing.repeater import Repeater, parse_at, stamp_text
-from horae.timing.rfc3339 import parse_rfc3339
-from horae.timing.zone import instant, local, zone
+from horae.timing.zone import instant, local, parse_rfc3339, zone
 
 if TYPE_CHECKING:
     from horae.timing.phrases import Compiled

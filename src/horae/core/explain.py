@@ -32,8 +32,7 @@ from horae.core.views import (
 )
 from horae.errors import Exit, HoraeError
 from horae.timing.duration import delay_after, format_duration
-from horae.timing.rfc3339 import Rfc3339Error, format_with_offset, parse_rfc3339
-from horae.timing.zone import instant, zone
+from horae.timing.zone import Rfc3339Error, format_with_offset, instant, parse_rfc3339, zone
 
 _SECOND: Final = timedelta(seconds=1)
 _DAY: Final = timedelta(days=1)

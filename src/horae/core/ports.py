@@ -26,8 +26,8 @@ from horae.core.budget import Balance, Purse, Usage
 from horae.core.command import CommandCall, Unready
 from horae.core.decide import Decision
 from horae.core.entry import Entry, Occasion, Pause, Unarmed
-from horae.core.identity import Mark
 from horae.core.receipt import NO_REASON, Filed, Reason, ReasonCode, Receipt, Status, coded
+from horae.core.source import Mark
 from horae.errors import Exit, HoraeError
 from horae.org.plan import Plan
 

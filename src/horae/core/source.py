@@ -1,12 +1,16 @@
-"""Sources of entries, and what a headline is to them.
+"""Sources of entries: what they hold, what a headline is to them, which entries are the known ones.
 
-A source never sleeps, sets no timer, starts no process and holds no slot.
+A source never sleeps, sets no timer, starts no process and holds no slot. An entry keeps its number
+when it stands where it stood, or when exactly one has gone and exactly one has come that can be the
+same; anything less sure is a new one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -17,7 +21,6 @@ from horae.org.world import every, worlds
 
 if TYPE_CHECKING:
     from horae.core.entry import Entry, Unarmed
-    from horae.core.identity import Mark
     from horae.core.receipt import Filed
     from horae.org.page import Heading
 
@@ -145,3 +148,99 @@ def agent_blocks(plan: Plan) -> Iterator[tuple[int, str | None]]:
                 pairs = pairwise(block.args.split())
                 named = (word for key, word in pairs if key == ":agent" and word[0] != ":")
                 yield component.at, next(named, "") or usual or None
+
+
+def digest_of(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Mark(NamedTuple):
+    address: str
+    title: str
+    rule: str
+    body: str  # a digest of all that stands under the headline
+
+
+class Match(NamedTuple):
+    """The number of each scanned entry (None is new), and which known ones are gone.
+
+    `doubles` are scanned entries whose address another one has already: they are not armed.
+    """
+
+    numbers: tuple[int | None, ...]
+    gone: tuple[int, ...]
+    doubles: tuple[int, ...]
+
+
+def match(known: Mapping[int, Mark], scanned: Sequence[Mark]) -> Match:
+    """Return which of the *scanned* entries are *known*; the lower a number, the longer it is.
+
+    >>> was = Mark("plan.org::Water", "Water", "++1d", "b1")
+    >>> match({7: was}, [Mark("garden.org::Water", "Water", "++1d", "b2")]).numbers
+    (7,)
+    """
+    left = dict(sorted(known.items()))
+    numbers: list[int | None] = [None] * len(scanned)
+    doubles = _doubles(left, scanned)
+    open_places = [place for place in range(len(scanned)) if place not in doubles]
+
+    by_address = {mark.address: number for number, mark in reversed(left.items())}
+    for place in open_places:
+        number = by_address.get(scanned[place].address)
+        if number is not None:
+            numbers[place] = number
+            del left[number]
+    if not left:
+        return Match(tuple(numbers), (), tuple(sorted(doubles)))
+    # What one sign has told apart may leave another sure: bodies are looked at twice.
+    kinds: tuple[Callable[[Mark], Hashable], ...] = (
+        lambda mark: mark.body,
+        lambda mark: (mark.title, mark.rule),
+    )
+    for alike in (*kinds, kinds[0]):
+        open_places = [place for place in open_places if numbers[place] is None]
+        for number, place in _pairs(left, scanned, open_places, alike):
+            numbers[place] = number
+            del left[number]
+    return Match(tuple(numbers), tuple(left), tuple(sorted(doubles)))
+
+
+def _doubles(known: dict[int, Mark], scanned: Sequence[Mark]) -> set[int]:
+    if len({mark.address for mark in scanned}) == len(scanned):
+        return set()
+    places: defaultdict[str, list[int]] = defaultdict(list)
+    for place, mark in enumerate(scanned):
+        places[mark.address].append(place)
+    marks = {mark.address: mark for mark in reversed(known.values())}  # the longest known counts
+    doubles: set[int] = set()
+    for address, found in places.items():
+        here = marks.get(address)
+        # Most like the known one; the first of those.
+        alike = [(_likeness(scanned[place], here), -place) for place in found]
+        doubles.update({*found} - {-max(alike)[1]})
+    return doubles
+
+
+def _likeness(mark: Mark, known: Mark | None) -> int:
+    if known is None:
+        return 0
+    return (mark.body == known.body) + (mark.title == known.title) + (mark.rule == known.rule)
+
+
+def _pairs(
+    known: Mapping[int, Mark],
+    scanned: Sequence[Mark],
+    places: Sequence[int],
+    alike: Callable[[Mark], Hashable],
+) -> list[tuple[int, int]]:
+    gone: defaultdict[Hashable, list[int]] = defaultdict(list)
+    new: defaultdict[Hashable, list[int]] = defaultdict(list)
+    for number, mark in known.items():
+        gone[alike(mark)].append(number)
+    for place in places:
+        new[alike(scanned[place])].append(place)
+    return [
+        (numbers[0], new[sign][0])
+        for sign, numbers in gone.items()
+        if len(numbers) == 1 and len(new[sign]) == 1
+    ]

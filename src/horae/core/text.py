@@ -12,8 +12,7 @@ from horae.core.receipt import ReasonCode
 from horae.timing.cron import describe_any
 from horae.timing.duration import format_duration
 from horae.timing.repeater import RepeaterKind, Unit, stamp_text
-from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
-from horae.timing.zone import local, zone
+from horae.timing.zone import Rfc3339Error, local, parse_rfc3339, zone
 
 if TYPE_CHECKING:
     from horae.core.views import PauseLine

@@ -26,9 +26,9 @@ from horae.core.entry import (
     floating,
     key_time,
 )
-from horae.core.identity import Mark, match
 from horae.core.ports import micros, moment, plain
 from horae.core.receipt import GONE, Reason, ReasonCode, Status, broken_receipt
+from horae.core.source import Mark, match
 from horae.core.spending import LONGEST as LONGEST_LIMIT
 from horae.store import codec, spending
 from horae.store.codec import entry_of, filed_of, item_of, listed, mark_of, next_at, run_of

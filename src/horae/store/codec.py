@@ -28,7 +28,6 @@ from horae.core.entry import (
     Unarmed,
     Work,
 )
-from horae.core.identity import Mark
 from horae.core.inbox import Acknowledged, BadResult, EntrySummary, InboxState
 from horae.core.ports import (
     DueEntry,
@@ -43,6 +42,7 @@ from horae.core.ports import (
 )
 from horae.core.project import counts_from_end, next_time, unpaused
 from horae.core.receipt import LIMITS, Filed, Reason, Receipt, Status
+from horae.core.source import Mark
 from horae.core.spending import AccountLimit
 from horae.timing.cron import Cron
 

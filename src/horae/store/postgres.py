@@ -17,11 +17,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from horae.core.access import REVOKED
+from horae.core.actor import OPERATOR
 from horae.core.entry import Work
 from horae.core.gate import Machine
 from horae.core.ports import ANYBODY, Ended, LedgerBusyError, LedgerError, RunEnd, compact, plain
 from horae.core.receipt import Reason, ReasonCode, Status
-from horae.core.scope import OPERATOR
 from horae.store.codec import event_of, filed_of, run_of
 from horae.store.leases import LeaseOverError, Leases
 from horae.store.ledger import CallQueue, NodeJoin, QueuedCall, SqlLedger, Transaction

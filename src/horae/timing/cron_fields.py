@@ -35,6 +35,8 @@ _LAST_YEAR: Final = 2199
 
 
 class CronError(ScheduleError, code="cron"):
+    """A cron expression that cannot be read."""
+
     def __init__(
         self, expression: str, *, field: str, reason: str, column: int = 1, width: int = 1
     ) -> None:

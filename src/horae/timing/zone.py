@@ -3,15 +3,18 @@
 A wall time is a naive datetime: what a clock in the zone shows. Where the clock jumps forward (a
 gap) a wall time never comes, and means the first moment after the jump; where it goes back (a
 fold) it comes twice, and means the first pass.
+
+A time as RFC 3339 writes it keeps the offset it was written with. A leap second is read as the
+second after it, as in Unix time. Digits beyond the microsecond are cut off.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
 
 from horae.errors import ScheduleError
@@ -30,7 +33,7 @@ _OFFSET = re.compile(r"(?:UTC|GMT)? ?([+-])(\d{1,2})(?::?(\d\d))?")
 # The closest two clock changes of any zone are four days apart (Freetown, 1939).
 _DAY = timedelta(days=1)
 _STRIDE = 3 * _DAY
-_SECOND = timedelta(seconds=1)
+_SECOND: Final = timedelta(seconds=1)
 _DAWN = datetime.min.replace(tzinfo=UTC)
 _DUSK = datetime.max.replace(tzinfo=UTC)
 
@@ -88,7 +91,7 @@ def instant(wall: datetime, zone: ZoneInfo) -> datetime:
 
 
 def local(moment: datetime, zone: ZoneInfo) -> datetime:
-    _require_aware(moment)
+    require_aware(moment)
     try:
         return moment.astimezone(zone).replace(tzinfo=None, fold=0)
     except OverflowError:
@@ -102,8 +105,8 @@ def is_fold(wall: datetime, zone: ZoneInfo) -> bool:
 
 def changes(zone: ZoneInfo, start: datetime, end: datetime) -> Iterator[ClockChange]:
     """Yield the clock changes of a zone after start, up to and including end, in order."""
-    _require_aware(start)
-    _require_aware(end)
+    require_aware(start)
+    require_aware(end)
     # Stay two days inside the calendar, where every zone can say what its clock shows.
     first, last = _DAWN + 2 * _DAY, _DUSK.replace(microsecond=0) - 2 * _DAY
     here = max(start.astimezone(UTC).replace(microsecond=0), first)
@@ -121,12 +124,6 @@ def changes(zone: ZoneInfo, start: datetime, end: datetime) -> Iterator[ClockCha
                 return
             yield ClockChange(at, before, after)
         here, before = there, after
-
-
-def _require_aware(moment: datetime) -> None:
-    # Python would take a naive one for the machine's own time, and say nothing.
-    if moment.tzinfo is None:
-        raise ValueError(f"the time needs a time zone: {moment.isoformat()}")
 
 
 def _offsets(wall: datetime, zone: ZoneInfo) -> tuple[timedelta, timedelta]:
@@ -204,3 +201,79 @@ def _nearest(name: str) -> str | None:
         return known[close[0]]
     close = get_close_matches(city, cities, n=1, cutoff=0.8)
     return cities[close[0]] if close else None
+
+
+_EXAMPLE: Final = "2026-04-01T09:00:00Z"
+_DATE: Final = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_WRITTEN_OFFSET: Final = "[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9]"
+_MOMENT: Final = re.compile(
+    rf"({_DATE}[Tt][0-9]{{2}}:[0-9]{{2}}:)([0-9]{{2}})((?:\.[0-9]+)?)({_WRITTEN_OFFSET})"
+)
+_WITHOUT_OFFSET: Final = re.compile(rf"{_DATE}[Tt][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(?:\.[0-9]+)?")
+
+
+class Rfc3339Error(ScheduleError, code="rfc3339"):
+    def __init__(self, text: str, *, reason: str) -> None:
+        self.text, self.reason = text, reason
+        shown = text if len(text) <= 40 else text[:40] + "…"
+        super().__init__(f"time {shown!r}: {reason}")
+
+
+def parse_rfc3339(text: str) -> datetime:
+    """Return the moment, aware and with the offset it was written with.
+
+    >>> parse_rfc3339("2026-03-25T09:00:00-04:00").isoformat()
+    '2026-03-25T09:00:00-04:00'
+    >>> parse_rfc3339("2026-03-25 09:00:00Z")
+    Traceback (most recent call last):
+    horae.timing.zone.Rfc3339Error: time '2026-03-25 09:00:00Z': cannot be read; write it like
+    2026-04-01T09:00:00Z
+    """
+    found = _MOMENT.fullmatch(text)
+    if found is None:
+        raise _unreadable(text)
+    start, second, fraction, offset = found.groups()
+    is_leap = second == "60"
+    try:
+        known = f"{start}{'59' if is_leap else second}{fraction}{offset}"
+        moment = datetime.fromisoformat(known.upper())
+        utc = moment.astimezone(UTC)
+        if not moment.utcoffset() and len(offset) > 1:
+            # Three ways to write no offset: only a name of its own keeps this from being Z.
+            moment = moment.replace(tzinfo=timezone(timedelta(), offset))
+        if not is_leap:
+            return moment
+        if (utc.hour, utc.minute) == (23, 59) and (utc + _SECOND).day == 1:
+            return moment + _SECOND
+    except (ValueError, OverflowError):
+        raise Rfc3339Error(text, reason="the date or the time of day does not exist") from None
+    reason = "has a leap second, which exists only at 23:59:60 UTC at the end of a month"
+    raise Rfc3339Error(text, reason=reason)
+
+
+def format_with_offset(moment: datetime) -> str:
+    """Return the moment with its own offset, and a fraction only if it has one."""
+    offset = require_aware(moment)
+    if offset % timedelta(minutes=1):  # seconds, as before 1972
+        return format_with_offset(moment.astimezone(UTC))
+    if offset:
+        return moment.isoformat()
+    written = name if (name := moment.tzname()) in {"+00:00", "-00:00"} else "Z"
+    return moment.replace(tzinfo=None).isoformat() + written
+
+
+def require_aware(moment: datetime) -> timedelta:
+    """Return the offset; Python would take a naive time for the machine's own, silently."""
+    offset = moment.utcoffset()
+    if offset is None:
+        raise ValueError(f"the time needs a time zone: {moment.isoformat()}")
+    return offset
+
+
+def _unreadable(text: str) -> Rfc3339Error:
+    reason = f"cannot be read; write it like {_EXAMPLE}"
+    if re.fullmatch(_DATE, text):
+        reason = f"has no time of day; write it like {text}T09:00:00Z"
+    elif _WITHOUT_OFFSET.fullmatch(text):
+        reason = "has no offset; end with Z, or with an offset such as +02:00"
+    return Rfc3339Error(text, reason=reason)

@@ -24,6 +24,7 @@ from starlette.routing import BaseRoute, Route, Router, compile_path
 
 from horae.config import TrustReport, WaitingSettings
 from horae.core import views
+from horae.core.actor import Scope
 from horae.core.budget import CostGroup
 from horae.core.engine import LONGEST_REST
 from horae.core.entry import CadenceRule, Entry
@@ -31,7 +32,6 @@ from horae.core.explain import AskedMomentError, parse_ask
 from horae.core.inbox import EntryFilter, EntrySort, EntryState, InboxState
 from horae.core.lease import NodePage
 from horae.core.receipt import Reason, Status
-from horae.core.scope import Scope
 from horae.core.text import is_number
 from horae.core.views import RequestError, Shape, Time
 from horae.errors import HoraeError

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from msgspec.structs import replace
 from starlette.responses import Response
 
+from horae.core.actor import Scope
 from horae.core.entry import Entry, OnceRule, Origin, cron_rule, key_time, phrase_cron
 from horae.core.project import TINY, project
-from horae.core.scope import Scope
 from horae.core.text import is_number, words
 from horae.core.views import CalendarPath, RequestError, Shape, Time, zoned
 from horae.sources.board.recycle import is_net
-from horae.timing.rfc3339 import parse_rfc3339
-from horae.timing.zone import zone
+from horae.timing.zone import parse_rfc3339, zone
 from horae.web.answer import HEADERS
 from horae.web.front import Front, NotOfferedError, offered
 from horae.web.router import Access, Fields, Limit, Routes, Word, about

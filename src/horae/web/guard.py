@@ -33,9 +33,18 @@ from horae.core.access import (
     Tokens,
     end_sessions,
 )
-from horae.core.actor import acting, actor_words, current_actor
+from horae.core.actor import (
+    OPERATOR,
+    Scope,
+    ScopeError,
+    acting,
+    actor_words,
+    allows,
+    current_actor,
+    parse_scopes,
+    scope_words,
+)
 from horae.core.ports import Clock, LedgerError
-from horae.core.scope import OPERATOR, Scope, ScopeError, allows, parse_scopes, scope_words
 from horae.errors import Exit
 from horae.web import ACTOR, RUN, SCOPES, keys as kept
 from horae.web.answer import HEADERS, as_json, plain_page, refused

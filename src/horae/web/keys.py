@@ -23,9 +23,9 @@ from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
 from horae.core.access import SESSION_RENEWED, TOUCHED, NewToken, Token
+from horae.core.actor import OPERATOR, Scope, allows, check_token_name, in_order
 from horae.core.ports import Clock, LedgerBusyError, LedgerError, LedgerWriteError
 from horae.core.private import replace_durably
-from horae.core.scope import OPERATOR, Scope, allows, check_token_name, in_order
 from horae.errors import Exit, HoraeError
 
 if TYPE_CHECKING:

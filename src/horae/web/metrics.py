@@ -12,8 +12,8 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from horae.core.actor import Scope
 from horae.core.receipt import ENDS, RECEIPT_STATUSES, Status, is_planned
-from horae.core.scope import Scope
 from horae.web.answer import HEADERS, harmless
 from horae.web.front import Front
 from horae.web.router import Routes

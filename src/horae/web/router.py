@@ -22,11 +22,11 @@ import msgspec
 from msgspec import Meta, Struct, inspect
 from starlette.responses import Response
 
-from horae.core.scope import Scope
+from horae.core.actor import Scope
 from horae.core.text import is_number
 from horae.core.views import RENAMED, RequestError
 from horae.errors import Exit, HoraeError
-from horae.timing.rfc3339 import parse_rfc3339
+from horae.timing.zone import parse_rfc3339
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from starlette.responses import Response, StreamingResponse
 
-from horae.core.scope import Scope
+from horae.core.actor import Scope
 from horae.core.views import Shape, Time
 from horae.process.logs import CHUNK, LogLine, LogSelection, RunLog
 from horae.sources.agents.transcript import summary

@@ -26,11 +26,11 @@ from horae.core.entry import (
     Work,
     key_time,
 )
-from horae.core.identity import match
 from horae.core.ports import Ended, Job, Process, Run, Unreleased
 from horae.core.project import next_moment
 from horae.core.receipt import Filed, Receipt, Status
 from horae.core.service import Service
+from horae.core.source import match
 from horae.core.views import AmbiguousEntryError
 from horae.files.read import PlanFileError
 from horae.sources.board import tasks

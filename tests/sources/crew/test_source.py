@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from horae.core.entry import CadenceRule, Entry, Unarmed, Work
-from horae.core.identity import match
+from horae.core.source import match
 from horae.sources.crew.rules import STAGGER
 from horae.sources.crew.source import (
     CrewCadence,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from msgspec import Meta, to_builtins
 from starlette.responses import Response, StreamingResponse
 
-from horae.core.scope import Scope
+from horae.core.actor import Scope
 from horae.core.views import Shape
 from horae.sources.agents.source import AgentRunStatus
 from horae.web.answer import HEADERS

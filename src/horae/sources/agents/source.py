@@ -12,9 +12,8 @@ from msgspec import UNSET
 from horae.core.actor import by_words
 from horae.core.agent import AgentUnavailableError, PromptOrder
 from horae.core.entry import ASKED, REQUEST, Entry, OnDemandRule, Origin, Overlap, Policy, Work
-from horae.core.identity import Mark
 from horae.core.receipt import OPEN, Filed, Reason, ReasonCode, Receipt, Status
-from horae.core.source import Scan, Scanned
+from horae.core.source import Mark, Scan, Scanned
 from horae.core.text import is_number
 from horae.core.views import Code, Maybe, Shape
 

@@ -31,8 +31,7 @@ from horae.sources.board.recycle import Recycled, event_of, recycle, triggers_of
 from horae.sources.board.source import add_event, events_path
 from horae.sources.board.task import FIELDS, LARGEST_ID, TASK_PROPERTIES, Task, TaskFieldKind
 from horae.sources.board.tasks import Board, Card, Cards, TaskLine
-from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
-from horae.timing.zone import zone
+from horae.timing.zone import Rfc3339Error, parse_rfc3339, zone
 
 _LABELS: Final = {"standing": "readiness"}  # of `task show`, if not the key itself
 

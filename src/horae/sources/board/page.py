@@ -14,7 +14,7 @@ from horae.core.views import EntryNotFoundError
 from horae.errors import Exit, HoraeError
 from horae.files.read import read_plan
 from horae.sources.board.rules import STATUSES, moves
-from horae.timing.rfc3339 import parse_rfc3339
+from horae.timing.zone import parse_rfc3339
 from horae.web.front import offered
 from horae.web.page.sheet import PageRequest, PageView, Sheet
 

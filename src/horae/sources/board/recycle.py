@@ -19,7 +19,7 @@ from horae.core.project import TINY, Moment, project
 from horae.errors import ScheduleError
 from horae.sources.board.rules import CLAIM, Changes, cleared, moment, task_policy
 from horae.timing.cron import Cron, count_any
-from horae.timing.rfc3339 import parse_rfc3339
+from horae.timing.zone import parse_rfc3339
 
 if TYPE_CHECKING:
     from horae.sources.board.task import Task

@@ -13,9 +13,9 @@ from msgspec import UNSET, defstruct
 from msgspec.structs import asdict, replace
 from starlette.responses import Response
 
+from horae.core.actor import Scope
 from horae.core.entry import Pause, cron_rule, policy_of
 from horae.core.ports import Clock, Ledger, Trait
-from horae.core.scope import Scope
 from horae.core.views import Maybe, RequestError, Shape, TimeText
 from horae.errors import Exit, HoraeError
 from horae.files.edit import Splice
@@ -23,8 +23,7 @@ from horae.files.read import Content, read_plan
 from horae.sources.board import rules, tasks
 from horae.sources.board.recycle import triggers_of
 from horae.sources.board.task import TASK_PROPERTIES, Task
-from horae.timing.rfc3339 import format_with_offset
-from horae.timing.zone import zone
+from horae.timing.zone import format_with_offset, zone
 from horae.web.answer import as_json
 from horae.web.front import Front, PlannedEdit, commit_new, noticed, offered
 from horae.web.router import ChangedError, Fields, Required, Routes, Text, about

@@ -16,14 +16,13 @@ from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
+from horae.core.actor import API_FIX
 from horae.core.entry import Policy, key_time, policy_of
-from horae.core.scope import API_FIX
 from horae.errors import Exit, HoraeError, ScheduleError
 from horae.sources.board.task import TASK_PROPERTIES, Task
 from horae.timing.cron import Cron
 from horae.timing.duration import IDLE_CAP
-from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
-from horae.timing.zone import ZoneError, zone
+from horae.timing.zone import Rfc3339Error, ZoneError, parse_rfc3339, zone
 
 STATUSES: Final = ("backlog", "todo", "in-progress", "review", "blocked", "done", "archived")
 CLOSED: Final = frozenset({"done", "archived"})

@@ -26,9 +26,8 @@ from msgspec import structs
 
 from horae.core import entry as core
 from horae.core.entry import Entry, Origin, Unarmed, Work
-from horae.core.identity import Mark, digest_of
 from horae.core.receipt import Filed, Status
-from horae.core.source import Scan, Scanned
+from horae.core.source import Mark, Scan, Scanned, digest_of
 from horae.errors import HoraeError, ScheduleError
 from horae.files.read import Content, PlanFileError, PlanMissingError, head_of, read_plan, told
 from horae.org.plan import Diagnostic, Severity

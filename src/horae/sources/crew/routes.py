@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from horae.core.scope import Scope
+from horae.core.actor import Scope
 from horae.core.views import AgentLine, ReceiptLine, Shape
 from horae.web.front import Front, NotOfferedError
 from horae.web.router import Fields, Limit, Note, Routes

@@ -20,7 +20,7 @@ from horae.org.page import NAME_FIX, Heading, choices, headings, in_order
 from horae.org.plan import Diagnostic, Severity, is_id
 from horae.sources.crew import lifecycle as days
 from horae.timing.duration import DurationError, format_duration, parse_cadence, parse_duration
-from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
+from horae.timing.zone import Rfc3339Error, parse_rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -20,9 +20,8 @@ from msgspec import structs
 from horae.core.agent import Agent, AgentError, agent_name, check_agent, parse_agent
 from horae.core.budget import parse_budget
 from horae.core.entry import DEFAULT, KEEPER, CadenceRule, Entry, Origin, Policy, Unarmed, Work
-from horae.core.identity import Mark
 from horae.core.ports import RunError
-from horae.core.source import Scan, Scanned
+from horae.core.source import Mark, Scan, Scanned
 from horae.errors import HoraeError
 from horae.files.read import PlanFileError, PlanMissingError, StrPath, read_plan, short_name
 from horae.org.plan import Diagnostic, Severity

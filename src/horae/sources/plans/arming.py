@@ -15,8 +15,7 @@ from horae.core import entry as core
 from horae.core.command import call_of
 from horae.core.decide import parse_after
 from horae.core.entry import Entry, Origin, Rule, Unarmed, Work
-from horae.core.identity import Mark, digest_of
-from horae.core.source import Scanned, agent_blocks, hidden_by, is_entry
+from horae.core.source import Mark, Scanned, agent_blocks, digest_of, hidden_by, is_entry
 from horae.errors import ScheduleError
 from horae.org.check import unread
 from horae.org.document import read

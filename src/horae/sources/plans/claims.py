@@ -27,7 +27,7 @@ from horae.files.read import LIMIT, PlanFileError, StrPath, decoded, read_plan
 from horae.org.document import read
 from horae.org.plan import is_id
 from horae.sources.plans import done
-from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
+from horae.timing.zone import Rfc3339Error, parse_rfc3339
 
 DOING: Final = "DOING"
 _ANOTHER: Final = "; claim another headline"

@@ -15,10 +15,10 @@ from typing import Annotated, Final, NamedTuple
 from starlette.responses import Response
 
 from horae.app import check
+from horae.core.actor import Scope
 from horae.core.entry import Entry, anchored_item
 from horae.core.ports import Listed
 from horae.core.project import project
-from horae.core.scope import Scope
 from horae.core.text import words
 from horae.core.views import Shape, Time, zoned
 from horae.errors import Exit, HoraeError

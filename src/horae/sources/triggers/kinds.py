@@ -24,8 +24,7 @@ from horae.errors import Exit, HoraeError, ScheduleError
 from horae.org.plan import is_id
 from horae.sources.triggers.webhook import Scheme, scheme_of, wrong_secret
 from horae.timing.cron import Cron
-from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
-from horae.timing.zone import zone
+from horae.timing.zone import Rfc3339Error, parse_rfc3339, zone
 
 MASK: Final = "***"  # what is shown of a secret
 LONGEST_VALUE: Final = 64 * 1024  # characters of one value of a request

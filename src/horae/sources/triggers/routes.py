@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import horae
-from horae.core.scope import Scope
+from horae.core.actor import Scope
 from horae.core.views import Shape
 from horae.sources.triggers import views
 from horae.sources.triggers.files import DefinitionFile, apply_files

@@ -8,13 +8,12 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from horae.core import entry
+from horae.core.actor import API_FIX, api_scopes
 from horae.core.agent import NO_VARIABLES, PromptOrder, problems, variables
-from horae.core.identity import Mark, digest_of
 from horae.core.ports import read_json
 from horae.core.receipt import GONE, Status
-from horae.core.scope import API_FIX, api_scopes
 from horae.core.secret import is_own, names_in
-from horae.core.source import Scanned
+from horae.core.source import Mark, Scanned, digest_of
 from horae.core.tool_policy import OPEN, ToolPolicy, ToolPolicyError, parse_policy
 from horae.errors import HoraeError
 from horae.org.plan import is_id

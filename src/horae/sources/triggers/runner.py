@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from horae.core.actor import api_scopes
 from horae.core.agent import Agent, AgentDefinition, AgentNotFoundError, read_order
 from horae.core.entry import ASKED, REQUEST, Origin, key_time
 from horae.core.ports import (
@@ -23,7 +24,6 @@ from horae.core.ports import (
     Run,
     Unreleased,
 )
-from horae.core.scope import api_scopes
 from horae.core.source import unexpected
 from horae.errors import Exit, HoraeError
 from horae.sources.triggers.kinds import KINDS, GithubKind

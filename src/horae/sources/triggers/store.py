@@ -15,10 +15,9 @@ from uuid import NAMESPACE_URL, uuid5
 from msgspec import structs
 
 from horae.core.entry import Origin, Unarmed
-from horae.core.identity import Mark, digest_of
 from horae.core.ports import compact, moment, plain
 from horae.core.receipt import WAITS, Filed, Reason, ReasonCode, Receipt, Status
-from horae.core.source import Scan, Scanned
+from horae.core.source import Mark, Scan, Scanned, digest_of
 from horae.sources.triggers.kinds import WebhookKind
 from horae.sources.triggers.rules import Trigger, TriggerDefinition, scanned
 

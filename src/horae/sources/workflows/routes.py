@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from msgspec import Meta, to_builtins
 from starlette.requests import Request
 
-from horae.core.scope import Scope
+from horae.core.actor import Scope
 from horae.org.document import read
 from horae.org.world import worlds
 from horae.sources.workflows.record import summaries_of

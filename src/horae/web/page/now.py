@@ -10,7 +10,7 @@ from msgspec import structs
 
 from horae.core.inbox import InboxState
 from horae.core.receipt import ENDS, Status
-from horae.timing.rfc3339 import parse_rfc3339
+from horae.timing.zone import parse_rfc3339
 from horae.web.front import tag_of_entry
 from horae.web.page.run import tail
 from horae.web.page.sheet import DAY, PageRequest, PageView, Sheet
