@@ -64,7 +64,7 @@ SHOTS: Final = (
     ("/", "now", "light"),
     ("/", "now-dark", "dark"),
     ("/crew", "agents", "light"),
-    ("/timeline?span=5m", "timeline", "light"),
+    ("/timeline?span=10m", "timeline", "light"),
 )
 
 

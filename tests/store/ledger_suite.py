@@ -33,7 +33,16 @@ from horae.core.entry import (
     Work,
 )
 from horae.core.inbox import Acknowledged, InboxState
-from horae.core.ports import DueEntry, Ended, EntryStep, Process, RunEnd, StaleTermError, Trait
+from horae.core.ports import (
+    DueEntry,
+    Ended,
+    EntryStep,
+    Process,
+    ReceiptFilter,
+    RunEnd,
+    StaleTermError,
+    Trait,
+)
 from horae.core.project import next_time
 from horae.core.receipt import Reason, ReasonCode, Receipt, Status
 from horae.core.source import Mark, Revision, Scan, Scanned
@@ -1116,13 +1125,41 @@ class RunSuite:
         entry = await known(ledger, first.entry)
         [filed] = await decided(ledger, entry, NINE + DAY)
         await used(ledger, filed, Status.DONE, now=NINE + DAY)
-        found = await ledger.outcomes(since=NINE - HOUR, until=NINE + 2 * DAY, step=HOUR)
-        assert sorted(found) == [
-            (NINE, Status.DONE, 1),
-            (NINE, Status.FAILED, 1),
-            (NINE + DAY, Status.DONE, 1),
+        look = partial(ledger.outcomes, since=NINE - HOUR, until=NINE + 2 * DAY)
+        found = await look(step=HOUR)
+        assert sorted(each[:4] for each in found) == [
+            (NINE, Status.DONE, 1, ""),
+            (NINE, Status.FAILED, 1, ""),
+            (NINE + DAY, Status.DONE, 1, ""),
         ]
         assert await ledger.outcomes(since=NINE + HOUR, until=NINE + DAY, step=HOUR) == []
+        found = await look(
+            step=4 * DAY, lane="entry", which=ReceiptFilter(frozenset({first.entry}))
+        )
+        assert {each.lane for each in found} == {str(first.entry)}
+        assert [each[4:] for each in found if each.status is Status.DONE] == [
+            (NINE + DAY, NINE + DAY, filed.number)
+        ]
+        failed = ReceiptFilter(statuses=(Status.FAILED,))
+        found = await look(step=4 * DAY, lane="file", which=failed)
+        assert [(each.lane, each.times) for each in found] == [(first.origin.file, 1)]
+
+    @story
+    async def test_the_spans_of_a_period_are_its_receipts_with_their_runs(
+        self, ledger: Ledger
+    ) -> None:
+        first, second = await several_waiting(ledger, 2)
+        await used(ledger, first, Status.FAILED)
+        look = partial(ledger.spans, since=NINE - HOUR, until=NINE + HOUR)
+        found = await look(limit=9)
+        assert [each.receipt for each in found] == [second.number, first.number]
+        assert (found[0].run, found[0].begun_at, found[0].status) == (None, None, Status.WAITING)
+        [run] = await ledger.runs_of(first.number)
+        assert (found[1].run, found[1].outcome) == (run.number, Status.FAILED)
+        assert (found[1].begun_at, found[1].over_at) == (run.started_at, run.ended_at)
+        assert await look(limit=1) == found[:1]
+        assert await look(limit=9, which=ReceiptFilter(frozenset({first.entry}))) == found[1:]
+        assert await ledger.spans(since=NINE + HOUR, until=NINE + DAY, limit=9) == []
 
     @story
     async def test_an_acknowledgement_replaces_the_one_before_and_is_taken_back(

@@ -432,8 +432,6 @@ def test_the_calendar_says_what_the_agenda_says(person: Person) -> None:
     for day in days:
         person.go(f"/calendar?day={day}")
         assert _rows(person, f'[data-day="{day}"]') == by_day[day]
-    person.go(f"/calendar?view=week&day={days[3]}")
-    assert _rows(person, f'[data-day="{days[3]}"]') == by_day[days[3]]
 
 
 def _rows(person: Person, inside: str) -> list[tuple[Any, ...]]:
@@ -685,38 +683,86 @@ def test_a_button_that_changes_as_it_is_clicked_does_nothing(person: Person) -> 
     person.until(lambda: person.one("#resting") is None or None)
 
 
-def test_the_timeline_is_moved_by_keys_and_by_dragging_and_zoomed(person: Person) -> None:
-    from selenium.webdriver import ActionChains, Keys
+def shown_time(person: Person) -> str:
+    """Return which part of time the timeline shows."""
+    script = "return document.querySelector('.filters [name=at]')?.value ?? ''"
+    return str(person.driver.execute_script(script))
 
-    person.go("/timeline")
+
+def test_the_timeline_is_zoomed_and_moved_by_keys_and_keeps_the_focus(person: Person) -> None:
+    from selenium.webdriver import Keys
+
+    def press(key: str) -> str:
+        before = shown_time(person)
+        press_keys(person, key)
+        return person.until(
+            lambda: now if (now := shown_time(person)) not in {"", before} else None
+        )
+
+    person.go("/timeline?lanes=file")
     person.mark()
+    day = shown_time(person)
+    assert press("+").startswith(f"{day}T"), "the hour of now"
+    assert len(press("+")) == len("2026-11-19T14:20")
+    press("-")
+    assert press("-") == day
+    assert "-W" in press("3")
+    assert press("2") == day[:7]
+    assert press("1") == day[:4]
+    assert press(Keys.ARROW_LEFT) == str(int(day[:4]) - 1)
+    assert press("0") == day[:4]
+    person.click(".ticks a:nth-of-type(3)")
+    person.until(lambda: shown_time(person) == f"{day[:4]}-03" or None)
+    assert "lanes=file" in person.driver.current_url
+    press("0")
+    press_keys(person, "j")
+    focused = "return document.activeElement.textContent"
+    lane = person.driver.execute_script(focused)
+    assert lane.endswith((".org", ".md"))
+    assert press(Keys.ARROW_RIGHT) > day[:7]
+    assert person.driver.execute_script(focused) == lane
+    person.driver.back()
+    person.until(lambda: shown_time(person) == day[:7] or None)
+    press_keys(person, "?")
+    person.until(lambda: person.one("#keys[open]"))
+    known = {each.text for each in person.all("#keys-list > div")}
+    for key, does in (("←", "Previous month"), ("+", "Zoom in"), ("3", "Week"), ("0", "Now")):
+        assert f"{key}\n{does}" in known
+    press_keys(person, Keys.ESCAPE)
+    assert person.is_marked, "no page was loaded"
 
-    def window() -> tuple[Any, Any]:
-        board = person.one("#timeline")
-        assert board is not None
-        ends = (board.get_attribute("data-start"), board.get_attribute("data-end"))
-        start, end = (moment(each or "") for each in ends)
-        return start, end - start
 
-    def changed(before: tuple[Any, Any]) -> tuple[Any, Any]:
-        return person.until(lambda: None if window() == before else window())
+def test_a_click_and_the_wheel_zoom_to_where_the_pointer_is(person: Person) -> None:
+    from selenium.webdriver import ActionChains
 
-    first = window()
-    board = person.one("#timeline")
-    assert board is not None
-    board.send_keys(Keys.ARROW_RIGHT)
-    moved = changed(first)
-    assert moved[0] > first[0]
-    assert moved[1] == first[1]
-    board.send_keys("+")
-    zoomed = changed(moved)
-    assert zoomed[1] < moved[1]
-    ActionChains(person.driver).drag_and_drop_by_offset(board, 200, 0).perform()
-    dragged = changed(zoomed)
-    assert dragged[0] < zoomed[0]
-    assert dragged[1] == zoomed[1]
-    assert "from=" in person.driver.current_url
-    assert person.is_marked
+    def shows(at: str) -> None:
+        person.until(lambda: shown_time(person) == at or None)
+
+    person.go("/timeline?at=2020")
+    person.mark()
+    person.click("#row2020-03 td:nth-of-type(14) a")
+    shows("2020-03-14")
+    person.driver.back()
+    shows("2020")
+    person.click("#row2020-03 a.title")
+    shows("2020-03")
+    person.click("#row2020-W10 a.title")
+    shows("2020-W10")
+    line = person.until(lambda: person.one("#lane4 svg.line"))
+    ActionChains(person.driver).move_to_element(line).click().perform()
+    shows("2020-03-05")
+    assert person.is_marked, "no page was loaded"
+    day = person.ask("status", "GET")["at"][:10]
+    person.go(f"/timeline?at={day}&lanes=file")
+    script = """const line = document.querySelector("#lane1 svg.line");
+    const {left, width} = line.getBoundingClientRect();
+    line.dispatchEvent(new WheelEvent("wheel", {deltaY: arguments[0], ctrlKey: true, bubbles: true,
+      cancelable: true, clientX: left + width * 0.3}));"""
+    person.driver.execute_script(script, -100)
+    shows(f"{day}T07")
+    person.until(
+        lambda: person.driver.execute_script(script, 100) or shown_time(person) == day or None
+    )
 
 
 def test_the_timeline_shows_what_has_a_tag_and_a_tag_leads_there(person: Person) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import re
+import sqlite3
 import subprocess
 import sys
-from contextlib import asynccontextmanager
+from collections import defaultdict
+from contextlib import asynccontextmanager, closing
 from datetime import UTC, date, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,11 +17,12 @@ from typing import TYPE_CHECKING
 
 import httpx
 from hypothesis import given, settings, strategies as st
+from msgspec import structs
 from starlette.applications import Starlette
 
 import horae.web.page as page_module
 from horae.core.entry import Entry
-from horae.core.ports import Listed
+from horae.core.ports import Listed, RunSpan
 from horae.core.project import project
 from horae.core.receipt import Receipt, Status
 from horae.core.spending import Spending
@@ -27,12 +31,20 @@ from horae.org.document import read
 from horae.sources.crew.lifecycle import Lifecycle, parse_lifecycle
 from horae.sources.crew.page import draw
 from horae.sources.plans.arming import scan_plan
-from horae.timing.zone import local
-from horae.web.page.calendar import FEW, day_lines
+from horae.store.database import DATABASE
+from horae.timing.zone import local, zone
 from horae.web.page.routes import routes
 from horae.web.page.run import gantt
 from horae.web.page.sheet import PageTime, Static, plain
-from horae.web.page.timeline import count
+from horae.web.page.timeline import (
+    FEW,
+    Lane,
+    Scale,
+    count,
+    day_lines,
+    fill_slots,
+)
+from horae.web.page.window import ZOOMS, Window
 from reasons import because
 from scale import scaled
 from store.ledger_suite import story
@@ -52,10 +64,14 @@ PAGES = (
     "/timeline",
     "/timeline?span=1h&status=done&q=mail&agent=wren",
     "/timeline?from=2026-01-01T00:00:00Z&span=30d",
+    "/timeline?at=2026",
+    "/timeline?at=2027-02",
+    "/timeline?at=2026-W47&lanes=slot",
+    "/timeline?at=2026-12-24&lanes=agent&tag=news",
+    "/timeline?at=2026-11-15T13&lanes=file",
+    "/timeline?at=2026-11-15T13:20",
     "/calendar",
     "/calendar?view=week",
-    "/calendar?month=2027-02",
-    "/calendar?day=2026-12-24",
     "/crew",
     "/board",
     "/board/3",
@@ -181,7 +197,10 @@ async def test_an_error_is_a_page_that_says_what_would_be_right(tmp_path: Path) 
         html = {"Accept": "text/html,*/*"}
         assert "there is no page" in (await open_.client.get("/nope", headers=html)).text
         assert "there is no page" not in (await open_.client.get("/nope")).text
-        assert "month must look like 2026-06" in await open_.page("/calendar?month=2026-13", 400)
+        for at in ("2026-13", "2026-W54", "2026-11-31", "2026-11-15T24", "soon", "9950", "1"):
+            assert "2026-11, 2026-W47," in await open_.page(f"/timeline?at={at}", 400), at
+        assert "lanes must be one of entry" in await open_.page("/timeline?lanes=beds", 400)
+        assert "at must be a year, month" in await open_.page("/calendar?month=2026-13", 400)
         assert "2026-06-06" in await open_.page("/calendar?day=yesterday", 400)
         await open_.page("/timeline?from=now", 400)
         await open_.page("/timeline?span=long", 400)
@@ -336,13 +355,91 @@ async def test_a_timeline_draws_only_what_touches_its_window(tmp_path: Path) -> 
     async with opened(tmp_path) as open_:
         asked = await open_.here.post("entries/slow/run")
         told = await open_.here.ended(asked["receipt"])
-        ended_at = datetime.fromisoformat(told["ended_at"])
+        ended_at = datetime.fromisoformat(told["ended_at"]).astimezone(UTC)
         link = f'href="/receipts/{asked["receipt"]}"'
-        for start, is_drawn in ((-1, True), (1, False)):
-            begin = (ended_at + timedelta(hours=start)).astimezone(UTC)
-            text = await open_.page(f"/timeline?from={begin:%Y-%m-%dT%H:%M:%SZ}&span=12h")
-            assert (link in text) is is_drawn
-            assert "Poll the mail" in text
+        days = [ended_at + timedelta(days=days) for days in (-1, 0, 1)]
+        texts = [await open_.page(f"/timeline?at={each:%Y-%m-%d}") for each in days]
+        drawn = [each.partition('id="timeline"')[2].partition("<section")[0] for each in texts]
+        assert [link in each for each in drawn] == [False, True, False]
+        assert "Poll the mail" in drawn[2], "what is to come"
+
+
+@story
+async def test_a_timeline_has_lanes_of_entries_files_agents_or_slots(tmp_path: Path) -> None:
+    async with opened(tmp_path) as open_:
+        await open_.here.ended((await open_.here.post("entries/digest/run"))["receipt"])
+        today = f"{datetime.now(UTC):%Y-%m-%d}"
+
+        async def names(lanes: str) -> list[str]:
+            text = await open_.page(f"/timeline?at={today}&lanes={lanes}")
+            return re.findall(r'class="name title"[^>]*>([^<]*)', text)
+
+        assert "Nightly digest" in await names("entry")
+        assert "plan.org" in await names("file")
+        assert "no agent" in await names("agent")
+        assert await names("slot") == ["slot 1"]
+        week = await open_.page(f"/timeline?at={datetime.now(UTC):%G-W%V}")
+        days = re.findall(r'class="name title"[^>]*>([^<]*)', week)
+        assert [each[:3] for each in days] == ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
+
+
+def span(
+    receipt: int, minute: float, took: float, late: float = 0, outcome: Status = Status.DONE
+) -> RunSpan:
+    """Return a receipt that was due some minutes after NOW, with a run that took some minutes."""
+    at = NOW + timedelta(minutes=minute)
+    begun = at + timedelta(minutes=late)
+    about = 1, "Dig", "plan.org", (), None, Status.DONE, because("exit code 0"), at, None, at, at
+    return RunSpan(receipt, *about, receipt, begun, begun + timedelta(minutes=took), outcome)
+
+
+def test_a_run_is_drawn_to_scale_with_what_it_waited_for() -> None:
+    hour = Scale(NOW, NOW + timedelta(hours=1))
+    look = PageTime(NOW + timedelta(hours=2), "UTC")
+    failed = span(1, 6, 6, 6, Status.FAILED)
+    again = span(1, 6, 6, 18)
+    drawn = [each[:3] for each in hour.past([failed, again], look)]
+    assert drawn == [
+        (10, 10, "late"),  # due after a tenth, begun after a fifth of the hour
+        (20, 10, "bar failed"),
+        (30, 10, "late"),
+        (40, 10, "bar done"),
+        (10, 0, "mark due"),
+    ]
+    assert [each[:3] for each in hour.past([span(2, -30, 45)], look)] == [(0, 25, "bar done")]
+    assert list(hour.past([span(2, -30, 20)], look)) == []
+
+
+def test_a_run_takes_the_first_free_slot_and_one_in_a_run_shares_its_slot() -> None:
+    hour, look = Scale(NOW, NOW + timedelta(hours=1)), PageTime(NOW + timedelta(hours=2), "UTC")
+    found: dict[str, Lane] = defaultdict(Lane)
+    runs = [span(1, 0, 10), span(2, 1, 2), span(3, 4, 2), structs.replace(span(4, 5, 1), parent=1)]
+    fill_slots(found, [*runs, span(5, 11, 5)], hour, look, edges=None)
+    drawn = {key: [each.href for each in draft.marks] for key, draft in found.items()}
+    assert drawn == {
+        "slot 1": ["/receipts/1", "/receipts/4", "/receipts/5"],
+        "slot 2": ["/receipts/2", "/receipts/3"],
+    }
+
+
+@settings(max_examples=scaled(400))
+@given(
+    at=st.datetimes(NOW.replace(year=1970, tzinfo=None), NOW.replace(year=2100, tzinfo=None)),
+    zone_name=st.sampled_from(["UTC", BERLIN, "America/Santiago", "Australia/Lord_Howe"]),
+)
+def test_the_windows_of_a_zoom_follow_one_another_and_know_their_address(
+    at: datetime, zone_name: str
+) -> None:
+    for zoom in ZOOMS:
+        window = Window.around(zoom, at, zone(zone_name))
+        assert window.first <= at < window.last
+        assert Window.at(window.address, window.place) == window
+        assert window.move(1).move(-1) == window
+        assert window.move(1).first == window.last
+        assert window.start < window.end
+        edges = window.edges(ZOOMS[zoom].part)
+        assert (edges[0], edges[-1]) == (window.start, window.end)
+        assert edges == sorted(set(edges))
 
 
 @story
@@ -352,8 +449,10 @@ async def test_a_timeline_shows_what_has_a_tag_an_agent_a_status_or_a_word(tmp_p
         assert told["status"] == "failed"
 
         async def names(query: str) -> set[str]:
-            text = await open_.page(f"/timeline?span=30d&{query}")
-            return {each[:14] for each in re.findall(r'class="name" href="[^"]*">([^<]*)', text)}
+            text = await open_.page(f"/timeline?lanes=entry&at={datetime.now(UTC):%G-W%V}&{query}")
+            return {
+                each[:14] for each in re.findall(r'class="name title" href="[^"]*">([^<]*)', text)
+            }
 
         everything = await names("")
         assert {"Nightly digest", "Poll the mail", "Water the beds", "Speak markup &"} <= everything
@@ -379,11 +478,12 @@ async def test_what_rests_is_shown_again_from_the_end_of_its_rest(tmp_path: Path
             assert len(shown) == (10 if body else 0)
             assert all(datetime.fromisoformat(each) > later for each in shown)
             days = [later + timedelta(days=days) for days in (-1, 1)]
-            found = [await open_.page(f"/calendar?day={day.date()}") for day in days]
+            found = [await open_.page(f"/timeline?at={day.date()}") for day in days]
             has_mail = ["Poll the mail" in each.partition("Upcoming")[2] for each in found]
             assert has_mail == [False, bool(body)]
-            timeline = await open_.page("/timeline?span=30d&q=mail")
-            assert (" 0 to come" in timeline or "Poll the mail" not in timeline) is not bool(body)
+            timeline = await open_.page(f"/timeline?at={days[1]:%Y-%m-%d}&q=mail")
+            lanes = timeline.partition('id="timeline"')[2].partition("<section")[0]
+            assert ("Poll the mail" in lanes) is bool(body)
 
 
 @story
@@ -488,6 +588,8 @@ async def test_a_day_of_the_calendar_is_coloured_by_what_became_of_it(tmp_path: 
             await open_.here.ended((await open_.here.post(f"entries/{name}/run"))["receipt"])
         text = await open_.page("/calendar")
         cells = re.findall(r'<td class="[^"]*today[^"]*">.*?</td>', text)
+        year = await open_.page(f"/timeline?at={datetime.now(UTC):%Y}")
+        assert "3 done, 1 failed, 0 upcoming" in year
         assert len(cells) == 1
         assert "3 done, 1 failed," in cells[0]
         assert '<em class="failed">1 failed</em>' in cells[0]
@@ -595,8 +697,10 @@ async def test_a_day_shows_one_of_a_moment_and_many_that_began_at_that_moment(
             asked = {"from": "2026-04-01T00:00:00Z", "to": "2026-04-02T00:00:00Z"}
             filed = await open_.here.post(f"entries/{name}/backfill", asked)
             assert len(filed["receipts"]) == (10 if name == "often" else 1)
-        for view in ("day=2026-04-01", "day=2026-04-01&view=week"):
-            assert (await open_.page(f"/calendar?{view}")).count(">Beat<") == 2
+        page = await open_.page("/calendar?day=2026-04-01")
+        lines = page.partition("<section")[2]
+        assert lines.count(">Beat<") == 2
+        assert "00:00–09:00</a>" in lines
 
 
 @settings(deadline=None, max_examples=scaled(400))
@@ -745,10 +849,65 @@ async def test_a_page_holds_at_most_the_rows_it_shows(tmp_path: Path) -> None:
         for n in range(many)
     )
     async with opened(tmp_path, plan) as open_:
-        for path in ("/", "/timeline", "/calendar", "/calendar?view=week"):
+        for path in ("/", "/timeline", "/timeline?at=2027&lanes=entry", "/calendar?view=week"):
             text = await open_.page(path)
-            assert len(text) < 2_500_000, path
-        assert (await open_.page("/timeline")).count('<div class="row"') == 60
+            assert len(text) < 500_000, path
+        tomorrow = f"{datetime.now(UTC) + timedelta(days=1):%Y-%m-%d}"
+        text = await open_.page(f"/timeline?at={tomorrow}")
+        assert text.count('<div class="row" id="lane') == 61
+        assert f">{many - 60} others<" in text
+
+
+@story
+async def test_all_of_50000_receipts_is_drawn_in_60_kilobytes_at_every_zoom(tmp_path: Path) -> None:
+    plan = "".join(
+        f"* Entry {n} :workflow:\n:PROPERTIES:\n:SCHEDULE: {n % 60} 7 * * *\n:COMMAND: true\n:END:\n"
+        for n in range(200)
+    )
+    async with opened(tmp_path, plan) as open_:
+        assert open_.here.front.ledger is not None
+        numbers = [each.number for each in await open_.here.front.ledger.entries()]
+        _lived(tmp_path / ".horae" / DATABASE, numbers, 50_000)
+        for at in ("2025", "2025-06", "2025-W23", "2025-06-04", "2025-06-04T10"):
+            for lanes in ("", "entry", "file", "agent", "slot"):
+                answer = await open_.client.get(f"/timeline?at={at}&lanes={lanes}")
+                assert answer.status_code == 200
+                assert len(gzip.compress(answer.content)) <= 60_000, (at, lanes)
+        text = await open_.page("/timeline?at=2025-06-04&lanes=file")
+        label = re.search(r'aria-label="plan.org: ([^"]*)"', text)
+        assert label is not None
+        drawn = sum(
+            int(each.replace(",", "")) for each in re.findall(r"([0-9][0-9,]*) \w", label[1])
+        )
+        assert drawn == 49_000, "all of that day"
+        year = await open_.page("/timeline?at=2025")
+        assert "4 June: 40,834 done, 8,166 failed" in year
+        assert "5 June: 833 done, 167 failed" in year
+
+
+def _lived(path: Path, entries: list[int], many: int) -> None:
+    """Write receipts with runs into a ledger: most on one day, the last thousand a day later."""
+    base = int(datetime(2025, 6, 4, tzinfo=UTC).timestamp()) * 1_000_000
+    receipts, runs = [], []
+    for n in range(many):
+        at = base + n * 1_700_000 + (86_400_000_000 if n >= many - 1000 else 0)
+        entry, status = entries[n % len(entries)], "failed" if n % 6 == 5 else "done"
+        number, over = n + 1_000_000, at + 5_000_000
+        receipts.append((number, entry, f"cron:{n}", status, at, at, at, over, over))
+        runs.append((number, at + 1_000_000, over, status))
+    with closing(sqlite3.connect(path)) as ledger, ledger:
+        ledger.executemany(
+            "INSERT INTO receipt (number, entry, key, status, reason, planned_at, count, start_at,"
+            " decided_at, file, line, digest, policy, work, agents, attempts, ended_at, settled_at,"
+            " note) VALUES (?, ?, ?, ?, '', ?, 1, ?, ?, 'plan.org', 1, '', '{}', 'workflow',"
+            " '[]', 1, ?, ?, '')",
+            receipts,
+        )
+        ledger.executemany(
+            "INSERT INTO run (receipt, attempt, started_at, ended_at, outcome)"
+            " VALUES (?, 1, ?, ?, ?)",
+            runs,
+        )
 
 
 @story

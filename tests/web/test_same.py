@@ -50,8 +50,8 @@ from horae.testing import ManualClock, ScriptedRunner
 from horae.web.api import asgi_app
 from horae.web.front import Front
 from horae.web.keys import Keys
-from horae.web.page.calendar import FEW
 from horae.web.page.routes import routes
+from horae.web.page.timeline import FEW
 from reasons import because
 from scale import SCALE
 from web.test_ics import occurrences
@@ -167,7 +167,7 @@ class App:
 
     async def day(self, day: date) -> list[tuple[datetime, datetime | None, int, str]]:
         """Return what the page of a day shows that is still to come."""
-        answer = await self.client.get(f"/calendar?day={day}")
+        answer = await self.client.get(f"/timeline?at={day}")
         assert answer.status_code == 200, answer.text
         rows = re.findall(
             r'<li data-at="([^"]*)" data-through="([^"]*)" data-count="(\d+)".*?'
@@ -190,10 +190,9 @@ class App:
         now = self.clock.now()
         return occurrences((await self.client.get("/calendar.ics")).text, now, end)
 
-    async def timeline(self, end: datetime) -> dict[str, int]:
-        """Return how often the timeline says that an entry is to come, by its title."""
-        start = self.clock.now().replace(second=0, microsecond=0)
-        query = {"from": start.isoformat(), "span": f"{int((end - start).total_seconds())}s"}
+    async def timeline(self) -> dict[str, int]:
+        """Return how often the timeline of a month says that an entry is to come, by its title."""
+        query = {"at": f"{self.clock.now():%Y-%m}", "lanes": "entry"}
         answer = await self.client.get("/timeline", params=query)
         assert answer.status_code == 200, answer.text
         rows = re.findall(r'aria-label="([^"]*): (?:[^"]*, )?([0-9,]+) upcoming"', answer.text)
@@ -447,9 +446,13 @@ async def compare(root: Path, data: Path, act: Act = nothing) -> list[Fire]:
             assert found == days.get(day, []), f"the page of {day}"
 
         assert await here.feed(edge) == near, "the feed"
-        if month - now > timedelta(hours=1):
-            drawn = await here.timeline(month)
-            assert drawn == Counter(each.title for each in soon), "the timeline"
+        drawn, month = (
+            await here.timeline(),
+            (now.replace(day=1) + timedelta(days=32)).replace(day=1),
+        )
+        month = month.replace(hour=0, minute=0, second=0, microsecond=0)
+        rest = fires(await here.api(month, count=None))
+        assert drawn == Counter(each.title for each in rest), "the timeline"
 
         # Last, for now time passes.
         lived = await here.lived(end)

@@ -26,7 +26,16 @@ from horae.core.budget import Balance, Purse, Usage
 from horae.core.command import CommandCall, Unready
 from horae.core.decide import Decision
 from horae.core.entry import Entry, Occasion, Pause, Unarmed
-from horae.core.receipt import NO_REASON, Filed, Reason, ReasonCode, Receipt, Status, coded
+from horae.core.receipt import (
+    NO_REASON,
+    RECEIPT_STATUSES,
+    Filed,
+    Reason,
+    ReasonCode,
+    Receipt,
+    Status,
+    coded,
+)
 from horae.core.source import Mark
 from horae.errors import Exit, HoraeError
 from horae.org.plan import Plan
@@ -110,6 +119,48 @@ class Process(Struct, frozen=True, gc=False):
 
     pid: int
     started: int
+
+
+class ReceiptFilter(NamedTuple):
+    entries: frozenset[int] | None = None  # None: of every entry
+    statuses: tuple[Status, ...] = RECEIPT_STATUSES
+
+
+EVERY: Final = ReceiptFilter()
+
+
+class OutcomeCount(NamedTuple):
+    """How many scheduled times of a lane came to what; the lane of agents is a JSON list."""
+
+    at: datetime  # the start of the step
+    status: Status
+    times: int
+    lane: str
+    first_at: datetime
+    last_at: datetime
+    receipt: int  # the newest
+
+
+class RunSpan(Struct, frozen=True, gc=False):
+    """A receipt with one of its runs, as a picture of time needs it."""
+
+    receipt: int
+    entry: int
+    title: str
+    file: str
+    agents: tuple[str, ...]
+    parent: int | None
+    status: Status
+    reason: Reason
+    planned_at: datetime
+    through_at: datetime | None
+    start_at: datetime
+    decided_at: datetime
+    run: int | None = None  # none was let go
+    begun_at: datetime | None = None
+    over_at: datetime | None = None  # None: the run goes on
+    outcome: Status | None = None
+    node: str = ""  # in a cluster
 
 
 class Run(Struct, frozen=True):
@@ -300,9 +351,23 @@ class Ledger(Protocol):
         """Hold a receipt; that of an *account* until its usage limit is over."""
 
     async def outcomes(
-        self, *, since: datetime, until: datetime, step: timedelta
-    ) -> list[tuple[datetime, Status, int]]:
-        """Return how many scheduled times came to what, with the start of each step of a period."""
+        self,
+        *,
+        since: datetime,
+        until: datetime,
+        step: timedelta,
+        lane: str = "",
+        which: ReceiptFilter = EVERY,
+    ) -> list[OutcomeCount]:
+        """Return how many scheduled times came to what, by step of a period.
+
+        And by *lane*: `entry`, `file`, `agent`, or without one.
+        """
+
+    async def spans(
+        self, *, since: datetime, until: datetime, limit: int, which: ReceiptFilter = EVERY
+    ) -> list[RunSpan]:
+        """Return the last receipts of a period with their runs, one for each, newest first."""
 
     async def bad_results(self) -> list[BadResult]:
         """Return the newest results of entries that may run where they are bad, newest first."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -34,8 +34,10 @@ from horae.core.ports import (
     Event,
     LedgerDamagedError,
     Listed,
+    OutcomeCount,
     Process,
     Run,
+    RunSpan,
     compact,
     micros,
     moment,
@@ -319,6 +321,36 @@ def run_of(row: LedgerRow) -> Run:
         reason=Reason(code, row["reason"]),
         facts=json.loads(row["facts"]),
         member=row["member"] or "",
+    )
+
+
+def outcome_of(row: LedgerRow, *, since: datetime, step: timedelta) -> OutcomeCount:
+    first, last = moment(int(row["first_at"])), moment(int(row["last_at"]))
+    own = Status(row["status"]), int(row["times"]), row["lane"], first, last, row["number"]
+    return OutcomeCount(since + int(row["part"]) * step, *own)
+
+
+@_read("receipt")
+def span_of(row: LedgerRow) -> RunSpan:
+    outcome = row["outcome"]
+    return RunSpan(
+        row["number"],
+        row["entry"],
+        row["title"],
+        row["file"],
+        read_agents(row["agents"]),
+        row["parent"],
+        Status(row["status"]),
+        Reason(row["reason_code"], row["reason"]),
+        moment(int(row["planned_at"])),
+        moment(row["through_at"]),
+        moment(int(row["start_at"])),
+        moment(int(row["decided_at"])),
+        row["run"],
+        moment(row["started_at"]),
+        moment(row["over_at"]),
+        None if outcome is None else Status(outcome),
+        row["member"] or "",
     )
 
 

@@ -34,6 +34,7 @@ from horae.core.decide import looked_back, occasions_of
 from horae.core.entry import AfterRule, CadenceRule, CronRule, Entry, Occasion, key_time
 from horae.core.ports import (
     ANYBODY,
+    EVERY,
     FRESH_LEDGER,
     PATIENCE as MISSING,
     EntryCounts,
@@ -89,8 +90,11 @@ if TYPE_CHECKING:
         EntryStep,
         Event,
         Listed,
+        OutcomeCount,
         Process,
+        ReceiptFilter,
         RunEnd,
+        RunSpan,
         Trait,
     )
     from horae.core.source import Revision, Scan
@@ -480,11 +484,24 @@ class Transaction:
         return limit
 
     def outcomes(
-        self, *, since: datetime, until: datetime, step: timedelta
-    ) -> list[tuple[datetime, Status, int]]:
+        self,
+        *,
+        since: datetime,
+        until: datetime,
+        step: timedelta,
+        lane: str = "",
+        which: ReceiptFilter = EVERY,
+    ) -> list[OutcomeCount]:
         length = step // timedelta(microseconds=1)
-        rows = self.rows("receipt.outcomes", since=micros(since), until=micros(until), step=length)
-        return [(since + int(part) * step, Status(status), int(n)) for part, status, n in rows]
+        own = {"since": since, "until": until, "step": length, "lane": lane} | _which(which)
+        rows = self.rows("receipt.outcomes", **own)
+        return [codec.outcome_of(row, since=since, step=step) for row in rows]
+
+    def spans(
+        self, *, since: datetime, until: datetime, limit: int, which: ReceiptFilter = EVERY
+    ) -> list[RunSpan]:
+        own = {"since": since, "until": until, "limit": limit} | _which(which)
+        return self.every(codec.span_of, "receipt.spans", **own)
 
     def bad_results(self) -> list[BadResult]:
         return self.every(codec.bad_of, "inbox.bad")
@@ -964,6 +981,11 @@ def _written(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
+def _which(which: ReceiptFilter) -> dict[str, Any]:
+    numbers, is_every = json.dumps(sorted(which.entries or ())), int(which.entries is None)
+    return {"numbers": numbers, "is_every": is_every, "statuses": " ".join(which.statuses)}
+
+
 def _state(row: sqlite3.Row) -> ReceiptState:
     return ReceiptState(row[0], row[1], Status(row[2]), row[3])
 
@@ -1403,6 +1425,7 @@ class SqlLedger(ABC):
     hold = _writing(Transaction.hold)
     limits = _reading(Transaction.limits)
     outcomes = _reading(Transaction.outcomes)
+    spans = _reading(Transaction.spans)
     bad_results = _reading(Transaction.bad_results)
     acknowledged = _reading(Transaction.acknowledged)
     acknowledge = _writing(Transaction.acknowledge)

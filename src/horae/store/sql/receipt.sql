@@ -130,7 +130,27 @@ WHERE planned_at > :now AND status IN ('skipped', 'coalesced', 'missed')
   AND +entry IN (SELECT number FROM entry WHERE accounted_to > :now);
 
 -- name: outcomes
--- How many scheduled times of a period came to what, by parts of it that are equally long.
-SELECT (planned_at - :since) / :step AS part, status, CAST(sum(count) AS BIGINT) AS times
-FROM receipt WHERE planned_at >= :since AND planned_at < :until AND reason_code <> 'entry_broken'
-GROUP BY part, status;
+-- How many scheduled times of a period came to what, by lane and by parts that are equally long.
+SELECT (planned_at - :since) / :step AS part, status, CAST(sum(count) AS BIGINT) AS times,
+  CASE :lane WHEN 'entry' THEN CAST(entry AS TEXT) WHEN 'file' THEN file WHEN 'agent' THEN agents
+    ELSE '' END AS lane,
+  min(planned_at) AS first_at, max(coalesce(through_at, planned_at)) AS last_at,
+  max(number) AS number
+FROM receipt
+WHERE planned_at >= :since AND planned_at < :until AND reason_code <> 'entry_broken'
+  AND instr(:statuses, status) > 0
+  AND (:is_every = 1 OR entry IN (SELECT value FROM json_each(:numbers)))
+GROUP BY part, status, lane;
+
+-- name: spans
+-- The last receipts of a period, each with its runs that were let go.
+SELECT receipt.number, receipt.entry, entry.title, receipt.file, receipt.agents, receipt.parent,
+  receipt.status, receipt.reason, receipt.reason_code, receipt.planned_at, receipt.through_at,
+  receipt.start_at, receipt.decided_at, run.number AS run, run.started_at, run.ended_at AS over_at,
+  run.outcome, run.member
+FROM receipt JOIN entry ON entry.number = receipt.entry
+LEFT JOIN run ON run.receipt = receipt.number AND (run.outcome IS NOT NULL OR run.ended_at IS NULL)
+WHERE planned_at >= :since AND planned_at < :until AND receipt.reason_code <> 'entry_broken'
+  AND instr(:statuses, status) > 0
+  AND (:is_every = 1 OR receipt.entry IN (SELECT value FROM json_each(:numbers)))
+ORDER BY planned_at DESC, receipt.number DESC, run.number DESC LIMIT :limit;

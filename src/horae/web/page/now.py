@@ -13,8 +13,8 @@ from horae.core.receipt import ENDS, Status
 from horae.timing.zone import parse_rfc3339
 from horae.web.front import tag_of_entry
 from horae.web.page.run import tail
-from horae.web.page.sheet import DAY, PageRequest, PageView, Sheet
-from horae.web.page.timeline import RECEIPTS, Scale, TimelineMark, coming
+from horae.web.page.sheet import PageRequest, PageView, Sheet
+from horae.web.page.timeline import band
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -64,7 +64,7 @@ async def now(asked: PageRequest) -> Sheet:
             each.entry: tag_of_entry(await front.service.named(str(each.entry)))
             for each in stands.paused
         },
-        "band": await _band(asked),
+        "band": await band(asked),
         "Status": Status,
     }
     return Sheet("now.html", "Now", "now", values, every=1 if going else 15)
@@ -79,20 +79,6 @@ def _others(problems: Sequence[str], inbox: Sequence[InboxLine]) -> list[str]:
         return name is not None and not problem.removeprefix(name).startswith(("cannot ", "waits"))
 
     return [each for each in problems if not is_state(each)]
-
-
-async def _band(asked: PageRequest) -> list[TimelineMark]:
-    look = asked.look
-    start, end = look.begin(look.today), look.begin(look.today + DAY)
-    scale = Scale(start, end)
-    page = await asked.ledger.receipts(since=start, until=look.now, limit=RECEIPTS)
-    known = await coming(asked.ledger, limit=100)
-
-    def drawn() -> list[TimelineMark]:
-        was = [scale.tick(each, look) for each in reversed(page.receipts)]
-        return [*was, *(mark for each in known for mark in scale.coming(each, look))]
-
-    return await asyncio.to_thread(drawn)
 
 
 async def nodes(asked: PageRequest) -> Sheet:

@@ -16,7 +16,7 @@ from horae.sources.plans import page as plan
 from horae.web.answer import HEADERS
 from horae.web.api import FORMS
 from horae.web.front import Front, offered
-from horae.web.page import calendar, entries, entry, forms, now, run, sheet, timeline
+from horae.web.page import entries, entry, forms, now, run, sheet, timeline
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -31,7 +31,7 @@ _COUNTED: Final = (
     'fill="#a93526"/><text x="16" y="23" font-family="sans-serif" font-size="20" '
     'font-weight="700" text-anchor="middle" fill="#fff">{}</text></svg>'
 )
-_PAGES: Final = (now, entries, timeline, calendar, agents, board, plan, run, entry)
+_PAGES: Final = (now, entries, timeline, agents, board, plan, run, entry)
 VIEWS: Final[tuple[sheet.PageView, ...]] = tuple(view for page in _PAGES for view in page.VIEWS)
 
 

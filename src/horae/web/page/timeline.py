@@ -1,25 +1,50 @@
-"""Timeline: what was planned and what became of it, past and to come in one picture."""
+"""Timeline: one picture of time, from a year down to ten minutes, past and to come."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import math
+from bisect import bisect
 from collections import Counter, defaultdict
-from datetime import datetime, time, timedelta
-from itertools import islice
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import groupby, islice, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import urlencode
 
 from horae.core.entry import Entry
-from horae.core.ports import Ledger, Listed, Trait
+from horae.core.explain import Window as WhyWindow, nearest
+from horae.core.ports import (
+    EVERY,
+    Ledger,
+    Listed,
+    OutcomeCount,
+    ReceiptFilter,
+    RunSpan,
+    Trait,
+)
 from horae.core.project import TINY, Moment, counted, project, stretches
-from horae.core.receipt import GOING, RECEIPT_STATUSES, Filed
+from horae.core.receipt import BAD, OPEN, RECEIPT_STATUSES, WAITS, Status
+from horae.core.views import RequestError
 from horae.sources.board.recycle import is_net
-from horae.timing.duration import format_duration, parse_duration
-from horae.timing.zone import instant, local
-from horae.web.page.sheet import DAY, PageRequest, PageTime, PageView, Sheet, say
+from horae.timing.duration import parse_duration
+from horae.timing.zone import local
+from horae.web.page.sheet import DAY, PageRequest, PageTime, PageView, Sheet, rough, say
+from horae.web.page.window import INNER, ZOOMS, Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+ENTRIES: Final = 1000  # whose next times a picture looks at
+MARKS: Final = 600  # receipts in a picture; more are counted by parts of its time
+PACKED: Final = 100_000  # that are packed into slots
+ROWS: Final = 60  # lanes; the others share the last one
+LISTED: Final = 400  # lines of a day
+FEW: Final = 4  # so many fires of one entry on one day have a line each, as in an agenda
+_WALKED: Final = 100  # moments of one entry that are walked before they are counted
+_HOUR: Final = timedelta(hours=1)
+_MINUTE: Final = timedelta(minutes=1)
 
 
 async def coming(ledger: Ledger, *, limit: int) -> list[Listed]:
@@ -45,7 +70,7 @@ def count(entry: Entry, start: datetime, end: datetime) -> int:
     return found
 
 
-RECEIPTS: Final = 1000  # in one picture
+# What is drawn
 
 
 class TimelineMark(NamedTuple):
@@ -64,158 +89,529 @@ class Scale(NamedTuple):
 
     def x(self, moment: datetime) -> float:
         part = (moment - self.start) / (self.end - self.start)
-        return round(100 * min(1.0, max(0.0, part)), 3)
-
-    def tick(self, filed: Filed, look: PageTime) -> TimelineMark:
-        at = filed.receipt.planned_at
-        said = f"{filed.title}: {say(filed.status)}, {look.short(at)}"
-        return TimelineMark(self.x(at), 0, filed.status, said, f"/receipts/{filed.number}")
-
-    def coming(self, found: Listed, look: PageTime) -> Iterator[TimelineMark]:
-        entry = firing(found)
-        if entry is not None:
-            for each in islice(project(entry, look.now, self.end - TINY), 48):
-                yield self.future(found, each, look)
+        return round(100 * min(1.0, max(0.0, part)), 2)
 
     def future(self, found: Listed, moment: Moment, look: PageTime) -> TimelineMark:
         kind, more = ("estimate", ", estimated") if moment.is_estimate else ("coming", "")
         said = f"{found.mark.title}: {look.short(moment.at)}{more}"
         return TimelineMark(self.x(moment.at), 0, kind, said, f"/entries/{found.number}")
 
-    def bar(self, filed: Filed, look: PageTime) -> Iterator[TimelineMark]:
-        """Yield what became of a receipt: its moment, how late it was, and how long it took."""
-        receipt, href = filed.receipt, f"/receipts/{filed.number}"
-        at, has_run = receipt.planned_at, bool(filed.attempts or filed.status in GOING)
-        over = (filed.ended_at or look.now) if has_run else receipt.through_at or at
-        if over < self.start:
+    def past(self, runs: Sequence[RunSpan], look: PageTime) -> Iterator[TimelineMark]:
+        """Yield a receipt to scale: when it was due, how long it waited, and its runs."""
+        about, href = runs[0], f"/receipts/{runs[0].receipt}"
+        at, spans = about.planned_at, [each for each in runs if each.begun_at is not None]
+        end = look.now if about.status in OPEN else max(at, about.through_at or at)
+        end = max((each.over_at or look.now for each in spans), default=end)
+        if end < self.start or at >= self.end:
             return
-        reason = look.text(receipt.reason)
-        said = f"{filed.title}: {say(filed.status)}. Scheduled {look.short(at)}. {reason}"
-        if receipt.through_at is not None:
-            width = self.x(receipt.through_at) - self.x(at)
-            yield TimelineMark(self.x(at), width, f"range {filed.status}", said, href)
+        said = f"{about.title}: {say(about.status)}. Scheduled {look.short(at)}"
+        first = spans[0].begun_at if spans else None
+        late = (first or look.now) - at
+        if (first or about.status in WAITS) and late >= timedelta(seconds=1):
+            said += f", {'begun' if first else 'waiting'} {rough(late)} {'later' if first else ''}"
+        said = f"{said.rstrip()}. {look.text(about.reason)}"
+        if about.through_at is not None:
+            width = self.x(about.through_at) - self.x(at)
+            yield TimelineMark(self.x(at), width, f"range {about.status}", said, href)
             return
-        begun = max(filed.decided_at, receipt.start_at)
-        if begun > at + timedelta(seconds=1):
-            yield TimelineMark(self.x(at), self.x(begun) - self.x(at), "late", said)
-        if has_run:
-            width = max(0.0, self.x(over) - self.x(begun))
-            yield TimelineMark(self.x(begun), width, f"bar {filed.status}", said, href)
-        else:
-            yield TimelineMark(self.x(at), 0, f"mark {filed.status}", said, href)
-
-    def ticks(self, look: PageTime) -> list[tuple[float, str]]:
-        step = next((each for each in _STEPS if (self.end - self.start) / each <= 8), _STEPS[-1])
-        wall = local(self.start, look.place)
-        midnight = datetime.combine(wall.date(), time.min)
-        first = midnight + math.ceil((wall - midnight) / step) * step
-        found = []
-        for index in range(9):
-            at = instant(first + index * step, look.place)
-            if at <= self.end:
-                shown = local(at, look.place)
-                form = f"{shown:%a} {shown.day} {shown:%b}" if step >= DAY else f"{shown:%H:%M}"
-                if step < DAY and shown.hour == shown.minute == 0:
-                    form = f"{shown:%a} {shown.day}"
-                found.append((self.x(at), form))
-        return found
+        since = at  # what was waited for: a slot, or the next attempt
+        for each in spans:
+            assert each.begun_at is not None
+            begun, over = self.x(each.begun_at), self.x(each.over_at or look.now)
+            if begun - self.x(since) > 0.1:
+                yield TimelineMark(self.x(since), begun - self.x(since), "late", said)
+            yield TimelineMark(begun, over - begun, f"bar {each.outcome or 'running'}", said, href)
+            since = each.over_at or look.now
+        if not spans or about.status in WAITS:
+            if about.status in WAITS and self.x(look.now) > self.x(since):
+                width = self.x(look.now) - self.x(since)
+                yield TimelineMark(self.x(since), width, "late", said)
+            yield TimelineMark(self.x(at), 0, f"mark {about.status}", said, href)
+        elif self.x(at) < self.x(spans[0].begun_at or at) - 0.1:
+            yield TimelineMark(self.x(at), 0, "mark due", said, href)
 
 
-_MINUTES: Final = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10080, 20160, 43200)
-_STEPS: Final = tuple(timedelta(minutes=each) for each in (*_MINUTES, 86400))
+_KINDS: Final = {
+    **dict.fromkeys((Status.DONE, Status.NO_WORK), "done"),
+    **dict.fromkeys(BAD, "failed"),
+    Status.MISSED: "missed",
+    **dict.fromkeys((Status.SKIPPED, Status.COALESCED), "skipped"),
+    **dict.fromkeys(OPEN, "running"),
+}
+KINDS: Final = ("done", "failed", "missed", "skipped", "running", "coming")
 
 
-ROWS: Final = 60  # entries in a timeline
-MARKS: Final = 200  # of one of them; what is more is drawn as one band
-ENTRIES: Final = 1000  # that it looks at
-_LONGEST_SPAN: Final = timedelta(days=366)
-_SHORTEST_SPAN: Final = timedelta(minutes=1)
+def columns(counts: Counter[tuple[int, str]], top: int) -> list[tuple[str, str]]:
+    """Return counts as columns of 20, stacked by kind and as high as the logarithm of their sum.
+
+    >>> columns(Counter({(0, "done"): 3, (2, "done"): 1, (2, "failed"): 1}), 3)
+    [('done', 'M0 22h.9v-20h-.9zM2 22h.9v-6.3h-.9z'), ('failed', 'M2 15.7h.9v-6.3h-.9z')]
+    """
+    parts: dict[int, list[tuple[str, int]]] = defaultdict(list)
+    for (part, kind), many in counts.items():
+        parts[part].append((kind, many))
+    paths: dict[str, str] = dict.fromkeys(KINDS, "")
+    for part, found in sorted(parts.items()):
+        total, y = sum(many for _, many in found), 22.0
+        high = max(5.0, 20 * math.log1p(total) / math.log1p(top))
+        for kind, many in sorted(found, key=lambda each: KINDS.index(each[0])):
+            step = high * many / total
+            paths[kind] += f"M{part} {y:.3g}h.9v-{step:.2g}h-.9z"
+            y -= step
+    return [(kind, path) for kind, path in paths.items() if path]
 
 
-class _Row(NamedTuple):
-    number: int
-    title: str
-    said: str  # the whole row in words
-    marks: list[TimelineMark]
+@dataclass(slots=True)
+class Lane:
+    """A line of time: marks of what happened, counts of what is too much to mark, all in words."""
+
+    name: str = ""
+    href: str = ""
+    marks: list[TimelineMark] = field(default_factory=list)
+    counts: Counter[tuple[int, str]] = field(default_factory=Counter)  # by part and kind
+    was: Counter[str] = field(default_factory=Counter)
+    ahead: int = 0
+    parts: int = 1
+    now_x: float | None = None
+
+    def add(self, other: Lane) -> None:
+        self.marks += other.marks
+        self.counts += other.counts
+        self.was += other.was
+        self.ahead += other.ahead
+
+    @property
+    def said(self) -> str:
+        told = [*(f"{number:,} {word}" for word, number in self.was.items())]
+        return f"{self.name}: {', '.join([*told, f'{self.ahead:,} upcoming'])}"
+
+    @property
+    def top(self) -> int:
+        found = Counter[int]()
+        for (part, _), many in self.counts.items():
+            found[part] += many
+        return max(found.values(), default=0)
+
+    def paths(self, top: int) -> list[tuple[str, str]]:
+        return columns(self.counts, top)
 
 
-class _TimelineFilter(NamedTuple):
+class Cell(NamedTuple):
+    """A day of a calendar: what became of it, and how much is to come."""
+
+    window: Window
+    is_here: bool
+    ends: Sequence[tuple[str, int, float]] = ()  # how often, and percent
+    times: int = 0
+    heat: int = 0
+
+
+# What is asked for
+
+
+class Place(NamedTuple):
+    """What an address of the picture says."""
+
+    window: Window
+    lanes: str = ""
     q: str = ""
     tag: str = ""
     agent: str = ""
+    status: str = ""
 
-    def fits(self, found: Listed, tags: Sequence[str]) -> bool:
-        if (self.agent and self.agent not in found.agents) or (self.tag and self.tag not in tags):
-            return False
-        about = f"{found.mark.title} {found.item.origin} {found.source} {' '.join(tags)}"
-        return self.q.casefold() in about.casefold()
+    def href(self, window: Window | None = None, /, **changes: str) -> str:
+        own = {"at": (window or self.window).address, **self._asdict(), **changes}
+        return f"/timeline?{urlencode({k: v for k, v in own.items() if v and k != 'window'})}"
+
+    @property
+    def rows(self) -> str:
+        """Return what the rows are: times in a calendar, else lanes."""
+        is_calendar = self.window.zoom in {"year", "month", "week"}
+        return self.lanes or ("time" if is_calendar else "entry")
+
+    @property
+    def is_filtered(self) -> bool:
+        return bool(self.q or self.tag or self.agent or self.status)
+
+
+_LANES: Final = {
+    "": "Calendar", "entry": "Entries", "file": "Files", "agent": "Agents", "slot": "Slots"
+}  # fmt: skip
+
+
+def _window(asked: PageRequest) -> Window:
+    """Return which time an address is about; those of versions that had two pages still work."""
+    look = asked.look
+    wall, span = local(look.now, look.place), asked.text("span")
+    if text := asked.text("at") or asked.text("month"):
+        return Window.at(text, look.place)
+    if (day := asked.day("day")) is not None or asked.url_path == "/calendar":
+        zoom = asked.text("view") or ("month" if day is None else "day")
+        wall = wall if day is None else local(look.begin(day), look.place)
+        return Window.around(zoom if zoom in ZOOMS else "month", wall, look.place)
+    begin, length = asked.moment("from"), parse_duration(span) if span else DAY
+    fits = [name for name, zoom in ZOOMS.items() if zoom.length >= length] or ["year"]
+    return Window.around(fits[-1], local(begin, look.place) if begin else wall, look.place)
+
+
+def _place(asked: PageRequest) -> Place:
+    lanes, status = asked.text("lanes"), asked.status("status")
+    if lanes not in _LANES:
+        raise RequestError(f"lanes must be one of entry, file, agent, slot, not {lanes!r}")
+    q, tag, agent = (asked.text(name) for name in ("q", "tag", "agent"))
+    return Place(_window(asked), lanes, q, tag, agent, "" if status is None else status.value)
+
+
+class _Which(NamedTuple):
+    """What a picture is of: the entries that come next, and what is drawn of the past."""
+
+    known: Sequence[Listed]
+    past: ReceiptFilter = EVERY
 
 
 async def timeline(asked: PageRequest) -> Sheet:
-    look, ledger = asked.look, asked.ledger
-    text = asked.text("span")
-    span = min(_LONGEST_SPAN, max(_SHORTEST_SPAN, parse_duration(text) if text else DAY))
-    start = (asked.moment("from") or look.now - span * 0.4).replace(second=0, microsecond=0)
-    scale = Scale(start, start + span)
-    filters = _TimelineFilter(asked.text("q"), asked.text("tag"), asked.text("agent"))
-    status = asked.status("status")
-    since, which = start - span / 8, () if status is None else [status]
-    page = await ledger.receipts(since=since, until=scale.end, statuses=which, limit=RECEIPTS)
-    by_entry: dict[int, list[Filed]] = defaultdict(list)
-    for filed in reversed(page.receipts):
-        by_entry[filed.entry].append(filed)
-    shown: dict[int, Listed] = {}
-    if status is None:
-        for each in await coming(ledger, limit=ENTRIES):
-            next_at = each.next_at if each.pause is None else each.pause.until
-            if next_at is not None and next_at <= scale.end:
-                shown[each.number] = each
-    for number in by_entry.keys() - shown.keys():
-        found = await ledger.entry(number)
-        if found is not None:
-            shown[number] = found
-    tags = {number: await asked.context.tags(each) for number, each in shown.items()}
-    fitting = [each for each in shown.values() if filters.fits(each, tags[each.number])]
-    fitting.sort(key=lambda each: (each.mark.title.casefold(), each.number))
-    some = [(each, by_entry[each.number]) for each in fitting[:ROWS]]
-    rows = await asyncio.to_thread(lambda: [_row(*each, scale, look) for each in some])
+    look, place = asked.look, _place(asked)
+    window, known = place.window, await coming(asked.ledger, limit=ENTRIES)
+    every = await asked.ledger.entries() if place.q or place.tag or place.agent else known
+    tags = {each.number: await asked.context.tags(each) for each in every}
+    past = EVERY
+    if every is not known:
+        fits = frozenset(each.number for each in every if _fits(place, each, tags[each.number]))
+        known, past = [each for each in known if each.number in fits], ReceiptFilter(fits)
+    if place.status:  # which what is to come does not have
+        known, past = [], past._replace(statuses=(Status(place.status),))
+    which = _Which(known, past)
+    names = list(ZOOMS)
+    level = names.index(window.zoom)
+    here = local(look.now, look.place)
+    focus = here if window.first <= here < window.last else window.first
     values: dict[str, object] = {
-        "rows": rows,
-        "more": len(fitting) - len(rows),
-        "is_cut": page.cursor is not None,
-        "ticks": scale.ticks(look),
-        "now_x": scale.x(look.now) if scale.start < look.now < scale.end else None,
-        "start": scale.start,
-        "end": scale.end,
-        "span": format_duration(span),
-        "spans": ("1h", "6h", "1d", "1w", "30d"),
-        "is_fixed": bool(asked.text("from")),
-        "filters": filters,
+        "place": place,
+        "window": window,
+        "zooms": [
+            (zoom.word, Window.around(name, focus, look.place), str(n), name)
+            for n, (name, zoom) in enumerate(ZOOMS.items(), 1)
+        ],
+        "inner": Window.around(names[min(level + 1, 5)], focus, look.place),
+        "outer": Window.around(names[max(level - 1, 0)], window.first, look.place),
+        "now_window": Window.around(window.zoom, here, look.place),
+        "choices": {k: v for k, v in _LANES.items() if k or level < 3},
         "tags": sorted({tag for some in tags.values() for tag in some}, key=str.casefold),
-        "agents": sorted({name for each in shown.values() for name in each.agents}),
-        "status": status,
+        "agents": sorted({name for each in every for name in each.agents}),
         "statuses": RECEIPT_STATUSES,
+        "grid": None,
+        "lanes": [],
+        "day": None,
+        "axis": _axis(window if place.rows != "time" else Window.around("day", focus, look.place)),
     }
-    return Sheet("timeline.html", "Timeline", "timeline", values)
+    if place.rows == "time" and window.zoom != "week":
+        values["grid"] = await _grid(asked, place, which)
+    else:
+        rows = await _rows(asked, place, which)
+        values |= {"lanes": rows, "top": max((each.top for each in rows), default=0)}
+    if window.zoom == "day":
+        values["day"] = await _day(asked, window, which)
+    return Sheet("timeline.html", window.title, "timeline", values)
 
 
-def _row(found: Listed, filed: Sequence[Filed], scale: Scale, look: PageTime) -> _Row:
-    marks = [mark for each in filed for mark in scale.bar(each, look)]
-    item, ahead = firing(found), 0
-    if item is not None:
-        since = max(look.now, scale.start)
-        moments = list(islice(project(item, since, scale.end), MARKS + 1))
-        ahead = len(moments)
-        if ahead > MARKS:
-            ahead = count(item, since, scale.end)
-            left = scale.x(moments[0].at)
-            said = f"{found.mark.title}: {ahead:,} upcoming runs"
-            marks.append(TimelineMark(left, 100 - left, "dense", said, f"/entries/{found.number}"))
-        else:
-            marks += [scale.future(found, each, look) for each in moments]
-    was = Counter(say(each.status) for each in filed)
-    told = [*(f"{number} {word}" for word, number in was.items()), f"{ahead:,} upcoming"]
-    return _Row(found.number, found.mark.title, f"{found.mark.title}: {', '.join(told)}", marks)
+def _fits(place: Place, found: Listed, tags: Sequence[str]) -> bool:
+    is_other = place.agent and place.agent not in found.agents
+    if is_other or (place.tag and place.tag not in tags):
+        return False
+    about = f"{found.mark.title} {found.item.origin} {found.source} {' '.join(tags)}"
+    return place.q.casefold() in about.casefold()
 
 
-VIEWS: Final = (PageView("/timeline", timeline, "timeline", "Timeline"),)
+def _axis(window: Window) -> list[tuple[float, str, Window | None]]:
+    """Return where the next finer windows begin, what they are called, and where they lead."""
+    scale = Scale(window.start, window.end)
+    inner = INNER.get(window.zoom)
+    if inner is None:
+        walls = (window.first + n * _MINUTE for n in range(10))
+        return [(10.0 * n, f"{each:%H:%M}", None) for n, each in enumerate(walls)]
+    form = "{0.day}" if window.zoom == "month" else ZOOMS[inner].tick
+    return [(scale.x(each.start), form.format(each.first), each) for each in window.parts(inner)]
+
+
+# A calendar: a year by months and days, a month by weeks and days
+
+
+async def _counts(
+    ledger: Ledger, edges: Sequence[datetime], lane: str, which: _Which
+) -> list[tuple[int, OutcomeCount]]:
+    """Return what became of each part of time, counted by the ledger."""
+    place = {each: index for index, each in enumerate(edges)}
+    found: list[OutcomeCount] = []
+    for length, some in groupby(pairwise(edges), lambda ends: ends[1] - ends[0]):
+        parts = list(some)  # a day of a clock change is counted for itself
+        since, until = parts[0][0], parts[-1][1]
+        found += await ledger.outcomes(
+            since=since, until=until, step=length, lane=lane, which=which.past
+        )
+    return [(place[each.at], each) for each in found]
+
+
+def _ahead(
+    found: Listed, edges: Sequence[datetime], now: datetime
+) -> tuple[list[Moment], Counter[int]]:
+    """Return the moments of an entry that are to come, if few, and how many are in which part."""
+    entry, many = firing(found), Counter[int]()
+    if entry is None or now >= edges[-1]:
+        return [], many
+    since = max(now, edges[0] - TINY)
+    few = list(islice(project(entry, since, edges[-1] - TINY), _WALKED + 1))
+    if len(few) <= _WALKED:
+        at = 0
+        for each in few:
+            while edges[at + 1] <= each.at:
+                at += 1
+            many[at] += 1
+        return few, many
+    for index, (start, end) in enumerate(pairwise(edges)):
+        if end > since and (times := count(entry, max(since, start - TINY), end - TINY)):
+            many[index] = times
+    return [], many
+
+
+async def _grid(
+    asked: PageRequest, place: Place, which: _Which
+) -> list[tuple[Window, list[Cell | None]]]:
+    window, look = place.window, asked.look
+    rows = window.parts("week" if window.zoom == "month" else "month")
+    edges = [each.start for row in rows for each in row.parts("day")]
+    edges.append(rows[-1].end)
+    ends: dict[int, Counter[str]] = defaultdict(Counter)
+    for part, each in await _counts(asked.ledger, edges, "", which):
+        ends[part][_KINDS[each.status]] += each.times
+
+    def cells() -> list[tuple[Window, list[Cell | None]]]:
+        times = Counter[int]()
+        if window.zoom == "month":  # a year shows what was, and its days have no room for more
+            for each in which.known:
+                times.update(_ahead(each, edges, look.now)[1])
+        top, part = max(times.values(), default=0), -1
+        made: list[tuple[Window, list[Cell | None]]] = []
+        for row in rows:
+            line: list[Cell | None] = []
+            for day in row.parts("day"):
+                part += 1
+                was, total = ends[part], ends[part].total()
+                shares = [(k, n, round(100 * n / total, 1)) for k in KINDS if (n := was[k])]
+                # By the logarithm: a day with ten thousand fires leaves the others their shades.
+                heat = 1 + round(3 * math.log1p(times[part]) / math.log1p(top)) if top else 0
+                is_here = window.first <= day.first < window.last
+                line.append(Cell(day, is_here, shares, times[part], heat if times[part] else 0))
+            made.append((row, line))
+        return made
+
+    return await asyncio.to_thread(cells)
+
+
+# Lanes: by entry, file, agent or slot, or the days of a week
+
+
+async def lanes(
+    asked: PageRequest, window: Window, which: _Which, kind: str = ""
+) -> dict[str, Lane]:
+    """Return the lanes of a window: of a kind, or one of all that happened."""
+    look, ledger = asked.look, asked.ledger
+    scale, edges = Scale(window.start, window.end), window.edges(ZOOMS[window.zoom].part)
+    is_scaled, is_slot = window.zoom not in {"year", "month"}, kind == "slot"
+    # What began before the window may still run in it.
+    since, most = window.start - (DAY if is_slot else 7 * DAY), PACKED if is_slot else MARKS
+    spans: list[RunSpan] = []
+    if is_scaled or is_slot:
+        spans = await ledger.spans(since=since, until=window.end, limit=most + 1, which=which.past)
+    is_few = is_scaled and sum(each.planned_at >= window.start for each in spans) <= MARKS
+    ends: list[tuple[int, OutcomeCount]] = []
+    if not is_few and not is_slot:
+        ends = await _counts(ledger, edges, kind, which)
+
+    def drawn() -> dict[str, Lane]:
+        now_x = scale.x(look.now) if window.start < look.now < window.end else None
+        found = defaultdict[str, Lane](lambda: Lane(parts=len(edges) - 1, now_x=now_x))
+        _ = kind or found[""]  # which is there, even if it is empty
+        if is_slot:
+            fill_slots(found, spans, scale, look, edges=None if is_few else edges)
+        elif is_few:
+            for _, some in groupby(reversed(spans), lambda each: each.receipt):
+                runs = list(some)
+                marks = list(scale.past(runs, look))
+                for key in (
+                    _keys(kind, runs[0].entry, runs[0].file, runs[0].agents) if marks else ()
+                ):
+                    found[key].marks += marks
+                    found[key].was[say(runs[0].status)] += 1
+        for part, each in ends:
+            for key in json.loads(each.lane) or [""] if kind == "agent" else [each.lane]:
+                found[key].counts[part, _KINDS[each.status]] += each.times
+                found[key].was[say(each.status)] += each.times
+        # What is to come, one by one if it is little; nobody knows in which slot.
+        known = () if is_slot else which.known
+        ahead = [(each, *_ahead(each, edges, look.now)) for each in known]
+        is_little = is_scaled and sum(len(moments) for _, moments, _ in ahead) <= MARKS
+        for item, moments, many in ahead:
+            for key in _keys(kind, item.number, item.item.origin.file, item.agents) if many else ():
+                found[key].ahead += many.total()
+                if moments and is_little:
+                    found[key].marks += [scale.future(item, moment, look) for moment in moments]
+                else:
+                    found[key].counts.update({(part, "coming"): n for part, n in many.items()})
+        return found
+
+    return await asyncio.to_thread(drawn)
+
+
+def _keys(kind: str, entry: int, file: str, agents: Sequence[str]) -> Sequence[str]:
+    """Return in which lanes something is."""
+    own = {"entry": [str(entry)], "file": [file], "agent": agents or [""]}
+    return own.get(kind, [""])
+
+
+def fill_slots(
+    found: dict[str, Lane],
+    spans: Sequence[RunSpan],
+    scale: Scale,
+    look: PageTime,
+    *,
+    edges: Sequence[datetime] | None,
+) -> None:
+    """Put each run into the first slot of its node that is free; one in a run shares its slot."""
+    free: dict[str, list[datetime]] = defaultdict(list)
+    slots: dict[int, str] = {}
+    runs = [(each.begun_at, each) for each in spans if each.begun_at is not None]
+    for begun, each in sorted(runs, key=lambda run: (run[0], run[1].run)):
+        over, ends = each.over_at or look.now, free[each.node]
+        key = slots.get(each.parent or 0, "")
+        if not key:
+            slot = next((n for n, end in enumerate(ends) if end <= begun), len(ends))
+            ends[slot : slot + 1] = [over]
+            key = f"{each.node} slot {slot + 1}".strip()
+        slots[each.receipt] = key
+        if over < scale.start or begun >= scale.end:
+            continue
+        outcome = each.outcome or Status.RUNNING
+        found[key].was[say(outcome)] += 1
+        if edges is not None:
+            part = max(0, bisect(edges, begun) - 1)
+            found[key].counts[part, _KINDS[outcome]] += 1
+            continue
+        x, took = scale.x(begun), rough(over - begun)
+        said = f"{each.title}: {say(outcome)}, {look.short(begun)}, {took}"
+        mark = x, scale.x(over) - x, f"bar {outcome}", said, f"/receipts/{each.receipt}"
+        found[key].marks.append(TimelineMark(*mark))
+
+
+async def _rows(asked: PageRequest, place: Place, which: _Which) -> list[Lane]:
+    window, kind = place.window, place.rows
+    if kind == "time":
+        found = []
+        for day in window.parts("day"):
+            lane = (await lanes(asked, day, which))[""]
+            lane.name, lane.href = f"{day.first:%a} {day.first.day}", place.href(day)
+            found.append(lane)
+        return found
+    drawn = await lanes(asked, window, which, kind)
+    numbers = [int(key) for key in drawn] if kind == "entry" else []
+    titles = {str(e.number): e.mark.title for e in await asked.ledger.entries_at(numbers)}
+    for key, lane in drawn.items():
+        lane.name = titles.get(key, key) or ("(untitled)" if kind == "entry" else f"no {kind}")
+        if kind == "entry":
+            lane.href = f"/entries/{key}"
+        elif kind != "slot" and key:
+            lane.href = place.href(lanes="entry", **{"q" if kind == "file" else kind: key})
+    found = sorted(drawn.values(), key=lambda each: (each.name.casefold(), each.href))
+    if len(found) > ROWS:
+        rest = Lane(f"{len(found) - ROWS} others", parts=found[0].parts, now_x=found[0].now_x)
+        for each in found[ROWS:]:
+            rest.add(each)
+        found[ROWS:] = [rest]
+    return found
+
+
+async def band(asked: PageRequest) -> Lane:
+    """Return the day of today in one line."""
+    look = asked.look
+    window = Window.around("day", local(look.now, look.place), look.place)
+    return (await lanes(asked, window, _Which(await coming(asked.ledger, limit=100))))[""]
+
+
+# A day in words
+
+
+class DayLine(NamedTuple):
+    at: datetime
+    file: str
+    line: int
+    title: str
+    entry: int
+    what: str
+    through: datetime | None = None
+    times: int = 1
+
+
+def day_lines(
+    found: Listed, day: tuple[datetime, datetime], *, after: datetime
+) -> Iterator[DayLine]:
+    """Yield the fires of an entry on a day after a moment; those of a busy day as one line."""
+    entry = firing(found)
+    if entry is None:
+        return
+    start, end = max(day[0] - TINY, after), day[1] - TINY
+    first = list(islice(project(entry, start, end), FEW + 1))
+
+    def line(index: int) -> DayLine:
+        what = "estimate" if first[index].is_estimate else "fires"
+        origin = entry.origin
+        at = first[index].at
+        return DayLine(at, origin.file, origin.line, entry.title, found.number, what)
+
+    if len(first) <= FEW:
+        yield from map(line, range(len(first)))
+        return
+    known = first[-1].at
+    through, _ = nearest(entry, WhyWindow(end + TINY, end + TINY))
+    if through is None:
+        rest = islice(project(entry, known, end), 10_000)
+        through = max((each.at for each in rest), default=known)
+    yield line(0)._replace(through=through, times=count(entry, start, end))
+
+
+class DayHistory(NamedTuple):
+    """What became of an entry on a day."""
+
+    at: datetime
+    through: datetime
+    title: str
+    entry: int
+    receipt: int  # the newest
+    ends: Sequence[tuple[Status, int]]
+
+
+async def _day(
+    asked: PageRequest, window: Window, which: _Which
+) -> tuple[list[DayHistory], list[DayLine]]:
+    look, by_entry = asked.look, defaultdict[str, list[OutcomeCount]](list)
+    for _, each in await _counts(asked.ledger, [window.start, window.end], "entry", which):
+        by_entry[each.lane].append(each)
+    known = await asked.ledger.entries_at(sorted(map(int, by_entry)))
+    titles = {str(each.number): each.mark.title for each in known}
+    past = []
+    for key, ends in by_entry.items():
+        at, through = min(each.first_at for each in ends), max(each.last_at for each in ends)
+        newest, was = max(each.receipt for each in ends), [(e.status, e.times) for e in ends]
+        past.append(DayHistory(at, through, titles[key], int(key), newest, was))
+
+    def lines() -> list[DayLine]:
+        day = window.start, window.end
+        return [line for each in which.known for line in day_lines(each, day, after=look.now)]
+
+    ahead = await asyncio.to_thread(lines)
+    ahead.sort(key=lambda line: (line.at, line.file, line.line))
+    return sorted(past, key=lambda each: (each.at, each.title, each.entry)), ahead
+
+
+VIEWS: Final = (
+    PageView("/timeline", timeline, "timeline", "Timeline"),
+    PageView("/calendar", timeline),  # as it was called when it was a page of its own
+)

@@ -4,7 +4,7 @@ const dialog = document.getElementById("search");
 const input = dialog.querySelector("input");
 const list = document.getElementById("search-results");
 const keys = document.getElementById("keys");
-const PAGES = { "/": "n", "/entries": "e", "/timeline": "t", "/calendar": "c", "/crew": "a", "/board": "b", "/plan": "p" };
+const PAGES = { "/": "n", "/entries": "e", "/timeline": "t", "/crew": "a", "/board": "b", "/plan": "p" };
 let goes = false; // after g, the next key names a page
 let looking = 0;
 let at = ""; // the id of the row that keys act on
@@ -117,7 +117,8 @@ function tell() {
   for (const each of pages()) known.set(keyOf(each), each.firstChild.textContent.trim());
   for (const each of document.querySelectorAll("[data-key]")) {
     const said = (each.ariaLabel ?? each.textContent).trim();
-    known.set(each.dataset.key, each.closest("[data-row]") ? said.split(":")[0] : said);
+    const key = { ArrowLeft: "←", ArrowRight: "→" }[each.dataset.key] ?? each.dataset.key;
+    known.set(key, each.closest("[data-row]") ? said.split(":")[0] : said);
   }
   known.set("?", "this list");
   const lines = [...known].map(([key, what]) => {

@@ -4,7 +4,7 @@ import { showZones, turnClocks } from "./clock.js";
 import { listenForActions } from "./actions.js";
 import { openPanels } from "./panel.js";
 import { followLog } from "./log.js";
-import { moveTimeline } from "./timeline.js";
+import { listenForMoves } from "./timeline.js";
 import { changeRules } from "./rule.js";
 import { setSchedules } from "./board.js";
 import { listEntries, showChosen } from "./entries.js";
@@ -12,7 +12,6 @@ import { listenForKeys } from "./keys.js";
 
 function attach() {
   followLog();
-  moveTimeline();
   showChosen();
   showZones();
 }
@@ -24,5 +23,6 @@ setSchedules();
 changeRules();
 listEntries();
 listenForKeys();
+listenForMoves();
 attach();
 keepLive(attach);

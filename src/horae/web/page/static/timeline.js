@@ -1,99 +1,39 @@
-// Moves and zooms the timeline: by dragging, by the wheel with Ctrl, by buttons and by keys.
+// Moves in the timeline without loading a page: links keep the focus, a click on a lane and the
+// wheel with Ctrl zoom to where the pointer is.
 import { refresh } from "./live.js";
 
-const LEAST = 60e3;
-const MOST = 366 * 86400e3;
-const known = new WeakSet();
+let rest = null; // between two zooms by one turn of the wheel
 
-const starts = (board) => Date.parse(board.dataset.start);
-const ends = (board) => Date.parse(board.dataset.end);
-
-function slide(board, pixels) {
-  for (const each of board.querySelectorAll(".moving")) each.setAttribute("x", pixels);
-}
-
-async function go(board, start, span) {
-  const length = Math.round(Math.min(MOST, Math.max(LEAST, span)) / 1000);
-  const url = new URL(location.href);
-  url.searchParams.set("from", new Date(start).toISOString().replace(/\.\d+Z$/, "Z"));
-  url.searchParams.set("span", `${length}s`);
-  history.replaceState(null, "", url);
+async function go(href) {
+  if (new URL(href, location.href).href !== location.href) history.pushState(null, "", href);
   await refresh();
-  slide(document.getElementById("timeline") ?? board, 0);
 }
 
-function zoom(board, factor, part = 0.5) {
-  const span = ends(board) - starts(board);
-  const wanted = Math.min(MOST, Math.max(LEAST, span * factor));
-  return go(board, starts(board) + (span - wanted) * part, wanted);
+// The link of the axis, or of the row, to the time under a pointer.
+function under(board, event) {
+  const links = [...board.querySelectorAll(".ticks a")];
+  const found = links.filter((each) => each.getBoundingClientRect().left <= event.clientX + 1);
+  return found.at(-1) ?? event.target.closest(".row")?.querySelector("a[data-way]") ?? null;
 }
 
-function move(board, part) {
-  const span = ends(board) - starts(board);
-  return go(board, starts(board) + span * part, span);
-}
-
-function drag(board) {
-  let from = null;
-  let far = 0;
-  board.addEventListener("pointerdown", (event) => {
-    if (event.button !== 0 || event.target.closest(".name")) return;
-    from = event.clientX;
-    far = 0;
+export function listenForMoves() {
+  document.addEventListener("click", (event) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
+    const board = event.target.closest("div#timeline");
+    const link = event.target.closest("a") ?? (board && event.target.closest("svg.line") && under(board, event));
+    if (!link?.matches("a[data-way]")) return;
+    event.preventDefault();
+    go(link.href.baseVal ?? link.href);
   });
-  window.addEventListener("pointermove", (event) => {
-    if (from === null) return;
-    far = event.clientX - from;
-    if (Math.abs(far) > 4) board.classList.add("dragging");
-    if (board.classList.contains("dragging")) slide(board, far);
-  });
-  const end = () => {
-    if (from === null) return;
-    from = null;
-    if (!board.classList.contains("dragging")) return;
-    board.classList.remove("dragging");
-    const width = board.querySelector("svg")?.clientWidth || 1;
-    move(board, -far / width);
-  };
-  window.addEventListener("pointerup", end);
-  window.addEventListener("pointercancel", end);
-  board.addEventListener("click", (event) => {
-    if (Math.abs(far) > 4) event.preventDefault(); // it was moved, not chosen
-    far = 0;
-  }, true);
-  board.addEventListener("dragstart", (event) => event.preventDefault());
-}
-
-const KEYS = {
-  ArrowLeft: (board) => move(board, -0.25),
-  ArrowRight: (board) => move(board, 0.25),
-  "+": (board) => zoom(board, 0.5),
-  "=": (board) => zoom(board, 0.5),
-  "-": (board) => zoom(board, 2),
-};
-
-export function moveTimeline() {
-  const board = document.getElementById("timeline");
-  if (board === null || known.has(board)) return;
-  known.add(board);
-  drag(board);
-  let rest = null;
-  board.addEventListener("wheel", (event) => {
-    if (!event.ctrlKey) return;
+  document.addEventListener("wheel", (event) => {
+    const board = event.target.closest("#timeline");
+    if (!event.ctrlKey || board === null) return;
     event.preventDefault();
     if (rest !== null) return;
-    rest = setTimeout(() => { rest = null; }, 150);
-    const line = board.querySelector("svg").getBoundingClientRect();
-    zoom(board, event.deltaY < 0 ? 0.7 : 1.4, (event.clientX - line.left) / line.width);
+    rest = setTimeout(() => { rest = null; }, 300);
+    const link = event.deltaY > 0 ? document.querySelector("[data-key='-']")
+      : event.target.closest("a[data-way]") ?? under(board, event);
+    if (link !== null) go(link.href.baseVal ?? link.href);
   }, { passive: false });
-  board.addEventListener("keydown", (event) => {
-    const act = KEYS[event.key];
-    if (act === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
-    event.preventDefault();
-    act(board);
-  });
-  document.addEventListener("click", (event) => {
-    const button = event.target.closest("button[data-zoom]");
-    if (button !== null) zoom(board, Number(button.dataset.zoom));
-  });
+  addEventListener("popstate", () => refresh());
 }
