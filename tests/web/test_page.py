@@ -100,13 +100,13 @@ class Open:
 
 
 @asynccontextmanager
-async def opened(root: Path, plan: str = PLAN) -> AsyncIterator[Open]:
+async def opened(root: Path, plan: str = PLAN, *, slots: int = 4) -> AsyncIterator[Open]:
     """Give the pages of an engine that keeps a plan and a board."""
     tasks = root / "board" / "tasks"
     tasks.mkdir(parents=True)
     for name, text in TASKS.items():
         (tasks / name).write_text(text)
-    async with engine(root, plan) as here:
+    async with engine(root, plan, slots=slots) as here:
         made = Starlette(routes=routes(here.front, root))
         wire = httpx.ASGITransport(made)
         async with httpx.AsyncClient(transport=wire, base_url="http://localhost") as client:
@@ -658,6 +658,48 @@ async def test_a_receipt_shows_its_record_and_the_end_of_its_log(tmp_path: Path)
         assert "<li>&lt;b onclick=x&gt;bold&lt;/b&gt; &lt;script&gt;alert(2)" in text
         assert "\x1b" not in text
         assert "manual:" in text
+
+
+@story
+async def test_why_is_a_chain_of_what_happened_with_its_times(tmp_path: Path) -> None:
+    plan = """* Long :workflow:
+:PROPERTIES:
+:ID: long
+:COMMAND: sh -c 'echo begun; until test -e go; do sleep 0.05; done'
+:END:
+* Flaky :workflow:
+:PROPERTIES:
+:ID: flaky
+:RETRY: 2 1s
+:COMMAND: sh -c 'test -e again || { touch again; exit 3; }'
+:END:
+"""
+    async with opened(tmp_path, plan, slots=1) as open_:
+        await open_.here.running("long")
+        clock, asked_at = open_.here.front.clock, open_.here.front.clock.now()
+        number = (await open_.here.post("entries/flaky/run"))["receipt"]
+
+        async def steps(path: str = f"/receipts/{number}") -> list[str]:
+            [chain] = re.findall(r'<ol class="chain".*?</ol>', await open_.page(path), re.DOTALL)
+            assert chain.count("<time datetime=") == chain.count("<li class=")
+            said = re.findall(r'<span class="said">(.*?)</span>', chain, re.DOTALL)
+            return [re.sub(r"<[^>]*>|[0-9]+m?s", "", each) for each in said]
+
+        async def waits() -> str:
+            return found if "slot" in (found := (await steps())[-1]) else ""
+
+        assert await until(waits) == "no slot is free; gate.slots is 1, behind Long"
+        await until(lambda: clock.now() > asked_at + timedelta(seconds=2))  # less is not told
+        (tmp_path / "go").touch()
+        await open_.here.ended(number)
+        told = await steps()
+        assert told[1:] == [
+            "waited  for a slot behind Long",
+            "attempt 1 failed after : exit code 3",
+            "retry after ",
+            "attempt 2 done after : exit code 0",
+        ]
+        assert await steps("/entries/flaky") == await steps("/entries/flaky/why") == told
 
 
 @story

@@ -18,6 +18,7 @@ from horae.org.document import read
 from horae.timing.phrases import is_phrase
 from horae.web.front import tag_of_entry
 from horae.web.page.agent import agent_facts
+from horae.web.page.run import chain_of
 from horae.web.page.sheet import DAY, FAR, PageRequest, PageTime, PageView, Sheet, rough, say
 from horae.web.page.timeline import firing
 
@@ -70,6 +71,8 @@ async def entry(asked: PageRequest) -> Sheet:
             values["agent"] = await agent_facts(asked, found, item.agents or (line.title,))
         if is_phrase(found.mark.rule) and found.source == "org":
             values["schedule"] = f"{found.mark.rule} means {written_rule(item.rule)}"
+    newest = history.receipts[0].receipt if history.receipts and cursor is None else None
+    values |= {"newest": newest, "chain": newest and await chain_of(asked.front, newest)}
     busy = any(each.status in OPEN for each in history.receipts)
     return Sheet("entry.html", line.title, "", values, every=2 if busy else 30)
 
@@ -127,7 +130,10 @@ async def why(asked: PageRequest) -> Sheet:
     if at and ask.start is None:
         raise RequestError(f"{at!r} is not a time; write it like 2026-04-01T09:00 or 2026-04-01")
     why = await asked.front.why(ask, limit=20)
-    return Sheet("why.html", f"Why: {why.entry.title}", "", {"why": why, "at": at})
+    told = [each.receipt for each in why.answers if each.receipt is not None]
+    chains = {number: await chain_of(asked.front, number) for number in told}
+    values = {"why": why, "at": at, "chains": chains}
+    return Sheet("why.html", f"Why: {why.entry.title}", "", values)
 
 
 _PATH: Final = "/entries/{entry:path}"

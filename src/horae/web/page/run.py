@@ -8,8 +8,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.core.budget import cost_text
+from horae.core.chain import ChainStep, chain
 from horae.core.explain import filed_policy_words
-from horae.core.receipt import BAD, OPEN
+from horae.core.receipt import BAD, OPEN, WAITS
 from horae.core.text import size_text
 from horae.process.logs import RunLog, steps_in
 from horae.web.page.sheet import PageRequest, PageView, Sheet, plain, rough, say
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from horae.core.ports import RunSpan
     from horae.web.front import Front
 
 
@@ -52,6 +54,19 @@ async def run(asked: PageRequest) -> Sheet:
     return await _record(asked.front, found.receipt, found.number)
 
 
+async def chain_of(front: Front, number: int) -> list[ChainStep]:
+    """Return what happened to a receipt, step by step."""
+    filed, ledger, now = await front.service.filed(number), front.service.ledger, front.clock.now()
+    runs = await ledger.runs_of(number)
+    others: list[RunSpan] = []
+    if runs or filed.status in WAITS:  # what it waits for may have been due long before
+        since, until = filed.decided_at - timedelta(days=1), runs[0].started_at if runs else now
+        others = await ledger.spans(since=since, until=until, limit=500)
+    obstacles = front.engine.gate.obstacles(now=now) if filed.status in WAITS else ()
+    obstacle = next((str(each.reason) for each in obstacles if each.ask.number == number), "")
+    return chain(filed, runs, now=now, others=others, obstacle=obstacle)
+
+
 async def _record(front: Front, number: int, chosen: int | None) -> Sheet:
     line, filed = await front.service.receipt(number), await front.service.filed(number)
     runs = {run.number: run for run in await front.service.ledger.runs_of(number)}
@@ -59,6 +74,7 @@ async def _record(front: Front, number: int, chosen: int | None) -> Sheet:
     values: dict[str, object] = {"line": line, "filed": filed, "runs": [*runs.values()]}
     values |= {"run": run, "log": [], "log_steps": [], "steps": None, "facts": [], "diff": ""}
     values["policy"] = filed_policy_words(filed, zone_name=line.zone)
+    values["chain"] = await chain_of(front, number)
     values["is_open"] = filed.status in OPEN
     values["is_bad"] = filed.status in BAD
     if run is not None:
