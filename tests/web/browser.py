@@ -34,7 +34,7 @@ from horae.web.guard import Guard
 from horae.web.page.routes import routes
 from horae.web.serve import listen_tcp, serve_tcp
 from reasons import because
-from scale import scaled
+from scale import SCALE, scaled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -454,17 +454,17 @@ def paint(driver: Chrome, scheme: str) -> None:
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
 
 
-def shoot(driver: Chrome, name: str) -> Path:
-    """Keep a picture of the whole page."""
+def shoot(driver: Chrome, name: str) -> None:
+    """Keep a picture of the whole page, if somebody wants to see it: each costs 0.1 s."""
     import base64
 
+    if SCALE < 1 and "HORAE_SHOTS" not in os.environ:
+        return
     SHOTS.mkdir(exist_ok=True)
     told: dict[str, Any] = driver.execute_cdp_cmd(
         "Page.captureScreenshot", {"captureBeyondViewport": True}
     )
-    path = SHOTS / f"{name}.png"
-    path.write_bytes(base64.b64decode(told["data"]))
-    return path
+    (SHOTS / f"{name}.png").write_bytes(base64.b64decode(told["data"]))
 
 
 def complaints(driver: Chrome) -> list[str]:
