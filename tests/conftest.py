@@ -62,7 +62,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let half of the workers begin with the tests that wait, beside those that work.
+    """Let two workers of three begin with the tests that wait, beside those that work.
 
     Each worker is given an equal part of the list, and one that is done takes from the end of
     another's part. In the order of their names these tests would wait one after another, at last
@@ -71,7 +71,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     waiting = [each for each in items if each.nodeid.startswith(WAITING)]
     working = [each for each in items if not each.nodeid.startswith(WAITING)]
-    heads = [waiting[turn :: (count + 1) // 2] for turn in range((count + 1) // 2)]
+    turns = max(1, count * 2 // 3)  # of six, two keep two cores busy meanwhile
+    heads = [waiting[turn::turns] for turn in range(turns)]
     if count > 1 and max(map(len, heads)) <= len(items) // count:
         items[:] = dealt(heads, working, count)
 
