@@ -70,7 +70,8 @@ def test_no_text_that_may_become_a_pattern_does() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in sorted((ROOT / "src").rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
+        if BROKEN.search(text := path.read_text())  # it stands in one line, as it is written
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Constant) and BROKEN.search(str(node.value))
     ]
     assert found == []

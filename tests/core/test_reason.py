@@ -25,8 +25,9 @@ HOME = "core/receipt.py"
 @cache
 def modules() -> list[tuple[str, ast.Module]]:
     return [
-        (path.relative_to(SOURCE).as_posix(), ast.parse(path.read_text()))
+        (path.relative_to(SOURCE).as_posix(), ast.parse(text))
         for path in sorted(SOURCE.rglob("*.py"))
+        if "reason" in (text := path.read_text()).lower()
     ]
 
 

@@ -324,7 +324,7 @@ def _links(path: Path, mark: str) -> None:
 
 def _many(path: Path, mark: str) -> None:
     (path / f"many-{mark}").mkdir()
-    for number in range(scaled(10_000, few=500)):
+    for number in range(scaled(10_000, few=100)):
         (path / f"many-{mark}" / f"{number}.txt").write_text(f"{mark} {number}")
 
 

@@ -173,7 +173,7 @@ ZONES = ("Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Pacific/Ap
 
 def test_a_budget_binds_whatever_goes_wrong() -> None:
     seen: Counter[str] = Counter()
-    for seed in range(scaled(200, few=8)):
+    for seed in range(scaled(200, few=4)):
         verdict = budgeted(seed)
         assert verdict.broken is None, str(verdict)
         seen.update(verdict.seen)
