@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
 import signal
 import stat
 import subprocess
@@ -16,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import which
+from tempfile import TemporaryFile
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Final
 
@@ -454,27 +454,33 @@ def _decoded(name: str, data: bytes) -> str:
 
 
 def _printed(name: str, words: tuple[str, ...], environ: Mapping[str, str]) -> bytes:
-    try:
-        process = subprocess.Popen(  # noqa: S603 - words of the settings, and no shell
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd="/",  # no relative name leads into the plan
-            env=dict(environ),
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        why = (getattr(error, "strerror", None) or str(error)).lower()
-        raise SecretError(name, f"{words[0]} cannot be called: {why}") from None
-    try:
-        said, is_over = _drained(process)
-    finally:
-        with suppress(ProcessLookupError, PermissionError):  # the group has ended
-            os.killpg(process.pid, signal.SIGKILL)
-        if process.stdout is not None:
-            process.stdout.close()
-        code = process.wait()
+    # Not a pipe: its end would come only when all have closed it. In memory, where there is a way.
+    in_memory = getattr(os, "memfd_create", None)
+    with os.fdopen(in_memory("secret"), "w+b") if in_memory else TemporaryFile() as out:
+        try:
+            process = subprocess.Popen(  # noqa: S603 - words of the settings, and no shell
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.DEVNULL,
+                cwd="/",  # no relative name leads into the plan
+                env=dict(environ),
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            why = (getattr(error, "strerror", None) or str(error)).lower()
+            raise SecretError(name, f"{words[0]} cannot be called: {why}") from None
+        until, is_over = monotonic() + LONGEST, False
+        try:
+            while not is_over and monotonic() < until and os.fstat(out.fileno()).st_size <= LARGEST:
+                with suppress(subprocess.TimeoutExpired):  # the loop looks at size and time again
+                    is_over = process.wait(_LOOK) is not None
+        finally:
+            with suppress(ProcessLookupError, PermissionError):  # the group has ended
+                os.killpg(process.pid, signal.SIGKILL)
+            code = process.wait()
+        out.seek(0)
+        said = out.read(LARGEST + 1)
     if len(said) > LARGEST:
         raise SecretError(name, f"{words[0]} printed more than {LARGEST // 1024} KiB")
     if not is_over:
@@ -483,24 +489,3 @@ def _printed(name: str, words: tuple[str, ...], environ: Mapping[str, str]) -> b
         how = f"exit code {code}" if code > 0 else f"signal {-code}"
         raise SecretError(name, f"{words[0]} ended with {how}")
     return said
-
-
-def _drained(process: subprocess.Popen[bytes]) -> tuple[bytes, bool]:
-    """Return what a process prints until it ends, and whether it has; too much ends it, too."""
-    assert process.stdout is not None, "it was made with a pipe"
-    pipe, said, until = process.stdout.fileno(), b"", monotonic() + LONGEST
-    ready, is_open = select.poll(), True  # not select(): an engine may have many descriptors
-    ready.register(pipe, select.POLLIN)
-    while (left := until - monotonic()) > 0 and len(said) <= LARGEST:
-        has_ended = process.poll() is not None
-        wait = 0 if has_ended else min(left, _LOOK) * 1000
-        if is_open and ready.poll(wait):
-            part = os.read(pipe, LARGEST)
-            said += part
-            is_open = bool(part)
-        elif has_ended:
-            return said, True
-        elif not is_open:
-            with suppress(subprocess.TimeoutExpired):  # the loop looks at the time again
-                process.wait(left)
-    return said, False

@@ -1,6 +1,7 @@
 """The one function that calls git, with everything off that a repository could switch on.
 
-What cannot be switched off by name is refused before the call, in `trust`.
+Some settings make git run a program, and cannot be switched off because their names hold names
+(`filter.*`, `url.*`). So the settings are read first, and only known harmless ones are accepted.
 """
 
 from __future__ import annotations
@@ -263,8 +264,6 @@ _HARMLESS: Final = """
 """
 _ALLOWED: Final = frozenset(_HARMLESS.split())
 _BOOLEAN: Final = frozenset({"true", "false", "yes", "no", "on", "off", "1", "0", ""})
-_HEADER: Final = re.compile(r'[ \t]*\[[ \t]*([\w.-]+)(?:[ \t]+"((?:[^"\\]|\\.)*)")?[ \t]*\]')
-_VARIABLE: Final = re.compile(r"[ \t]*([A-Za-z][\w-]*)")
 
 _ATTRIBUTES: Final = frozenset(
     {"text", "eol", "crlf", "binary", "whitespace", "export-ignore", "export-subst", "delta"}
@@ -369,10 +368,12 @@ async def _judged_config(path: str, timeout: timedelta) -> list[tuple[str, str]]
     pairs = await _config(path, timeout)
     for key, value in pairs:
         if not is_allowed(key, value):
+            variable = re.compile(rf"(?i)(?:^|\]|\s){re.escape(key.rpartition('.')[2])}\s*(?:=|$)")
             with suppress(OSError):  # then it is named without the line
                 lines = head_of(path, _CONFIG_LIMIT).decode("utf-8", "replace").split("\n")
-                if (number := line_of(lines, key)) is not None:
-                    path = f"{path}:{number}"
+                path += next(
+                    (f":{n}" for n, each in enumerate(lines, 1) if variable.search(each)), ""
+                )
             shown = printable(key)
             raise GitRefusedError(
                 path,
@@ -396,20 +397,6 @@ def is_allowed(key: str, value: str = "") -> bool:
         return value.lower() in {"false", "no", "off", "0"}
     shape = f"{section}.*.{variable}" if name else f"{section}.{variable}"
     return shape in _ALLOWED or f"{section}.*" in _ALLOWED
-
-
-def line_of(lines: Iterable[str], key: str) -> int | None:
-    prefix = ""
-    for number, line in enumerate(lines, start=1):
-        rest = line
-        if header := _HEADER.match(line):
-            name = "" if header[2] is None else re.sub(r"\\(.)", r"\1", header[2]) + "."
-            prefix = f"{header[1].lower()}.{name}"
-            rest = line[header.end() :]
-        variable = _VARIABLE.match(rest)
-        if variable and f"{prefix}{variable[1].lower()}" == key:
-            return number
-    return None
 
 
 def _judge_attributes(path: str) -> None:
