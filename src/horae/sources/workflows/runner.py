@@ -61,7 +61,7 @@ from horae.process.run_settings import (
     why_held,
 )
 from horae.process.tree import started
-from horae.sources.workflows import record as filters, record as records
+from horae.sources.workflows import record as records
 from horae.sources.workflows.languages import (
     AGENT,
     BuildCache,
@@ -137,7 +137,7 @@ class WorkflowRunner:
     _: KW_ONLY
     clock: Clock
     agent: AgentAnswers | None = None
-    bounds: filters.Bounds = filters.Bounds()  # noqa: RUF009 - it is immutable
+    bounds: records.Bounds = records.Bounds()  # noqa: RUF009 - it is immutable
     cache: BuildCache = field(init=False)
 
     def __post_init__(self) -> None:
@@ -255,7 +255,7 @@ class _Step:
     before: _Step | None = None  # the step whose output it takes
     followers: list[_Step] = field(default_factory=list)
     ready: ReadyBlock | None = None  # None also for an agent block
-    output: filters.StepOutput | None = None
+    output: records.StepOutput | None = None
     words: str = ""  # its last ones
 
     @property
@@ -294,11 +294,11 @@ class WorkflowRun:
         self._secrets = tuple(sorted(guessed_secrets(self._environment) | hidden_bytes(given)))
         self._spellings = spellings_of(frozenset(self._secrets))
         self._before = records.outputs_of(order.resume)
-        self._input = filters.StepOutput.of(order.directory / "input.in", order.input)
+        self._input = records.StepOutput.of(order.directory / "input.in", order.input)
         self._tools: dict[str, InstalledTool] = {}
-        self._folders = filters.StepFolders(order.directory)
+        self._folders = records.StepFolders(order.directory)
         self._lines: list[bytes] = []  # of the log, that are not written yet
-        self._live = filters.LiveSteps(runner.processes, self._bounds.at_once)
+        self._live = records.LiveSteps(runner.processes, self._bounds.at_once)
         self._used: list[Mapping[str, object]] = []  # what runs of agents said that they used
         self._is_late = False  # whether the wall clock of the whole run is over
         self._limited: Ended | None = None  # how a usage limit ended the run of an agent
@@ -342,7 +342,7 @@ class WorkflowRun:
     async def _tell(self) -> None:
         try:
             self._live.begin(self._order.timeout)
-            if len(self._order.input) > filters.SHORT:
+            if len(self._order.input) > records.SHORT:
                 records.put(self._input.path, self._order.input)
             await self._make_ready()
             for flow, steps in self._stages:
@@ -463,12 +463,12 @@ class WorkflowRun:
         except OSError as error:
             self._say(step, records.StepStatus.FAILED, f"could not be run: {error}")
         if step.ready is None:
-            said = filters.log_of(self._directory / f"{step.at}.agent", LOGGED)
+            said = records.log_of(self._directory / f"{step.at}.agent", LOGGED)
             step.words = _text(said[-TAIL:])
         self._log(note, said)
 
     async def _filter(
-        self, step: _Step, ready: ReadyBlock, given: filters.StepOutput, folder: Path
+        self, step: _Step, ready: ReadyBlock, given: records.StepOutput, folder: Path
     ) -> bytes:
         spec = self._spec_of(step, ready, folder)
         source = given.path if given.data is None else None
@@ -477,15 +477,15 @@ class WorkflowRun:
             begun=lambda: self._say(step, records.StepStatus.RUNNING),
         )
         size, target = ended.facts.get("size"), self._directory / f"{step.at}.out"
-        output = filters.StepOutput(target, 0, "")  # if its supervisor died
+        output = records.StepOutput(target, 0, "")  # if its supervisor died
         is_too_long = isinstance(size, int) and size > spec.most
         if isinstance(size, int) and not is_too_long:
             if fault := ended.facts.get("fault"):
                 raise RunError(str(fault))
             short = data if len(data) == size else None
-            output = filters.StepOutput(target, size, str(ended.facts.get("sum")), short)
+            output = records.StepOutput(target, size, str(ended.facts.get("sum")), short)
         heard = (
-            filters.log_of(folder / filters.SUPERVISED, LOGGED)
+            records.log_of(folder / records.SUPERVISED, LOGGED)
             if ended.facts.get("output", 1)
             else b""
         )
@@ -520,7 +520,7 @@ class WorkflowRun:
         tool, memory = ready.found.tool, step.memory or self._bounds.memory
         argv: tuple[str, ...] = (ready.main,)
         if not tool.build:
-            heap = filled(tool.heap or (), mebibytes=str(max(1, memory // filters.MIB)))
+            heap = filled(tool.heap or (), mebibytes=str(max(1, memory // records.MIB)))
             main = str(folder / ready.main)  # an absolute path stays one
             argv = (ready.found.path, *heap, *filled(tool.run, source=main))
         # A step that says nothing itself may use as much as any run.
@@ -530,14 +530,14 @@ class WorkflowRun:
             "HORAE_STEP": step.note.name.replace("\0", ""),
             "HORAE_USES": " ".join(step.note.uses),
             "HORAE_PLAN_DIR": str(self._order.work),
-            "TMPDIR": str(folder / filters.SCRATCH),
+            "TMPDIR": str(folder / records.SCRATCH),
         }
         return replace(
             self._spec,
             argv=argv,
-            cwd=ready.directory or folder / filters.SCRATCH,
+            cwd=ready.directory or folder / records.SCRATCH,
             environment=self._environment | facts,
-            directory=folder / filters.SUPERVISED,
+            directory=folder / records.SUPERVISED,
             target=self._directory / f"{step.at}.out",
             most=self._bounds.output,
             timeout=step.timeout,
@@ -546,7 +546,7 @@ class WorkflowRun:
             cgroup=CgroupLimits(memory_max=None if is_any else memory, memory_from=":MEMORY:"),
         )
 
-    async def _ask_agent(self, step: _Step, given: filters.StepOutput) -> None:
+    async def _ask_agent(self, step: _Step, given: records.StepOutput) -> None:
         agents, block, name = self._runner.agent, step.flow.component.block, step.note.tool
         assert agents and block and name, "the block was made ready"  # noqa: PT018
         self._say(step, records.StepStatus.RUNNING)
@@ -576,7 +576,7 @@ class WorkflowRun:
             except LimitedError as error:
                 self._limited = error.ended
                 raise
-            output = filters.StepOutput.of(self._directory / f"{step.at}.out", answer)
+            output = records.StepOutput.of(self._directory / f"{step.at}.out", answer)
             if output.data is None:
                 records.put(output.path, answer)
             self._take(step, output)
@@ -593,7 +593,7 @@ class WorkflowRun:
     def _take(
         self,
         step: _Step,
-        output: filters.StepOutput,
+        output: records.StepOutput,
         status: records.StepStatus = records.StepStatus.DONE,
     ) -> None:
         note, step.output = step.note, output
@@ -613,7 +613,7 @@ class WorkflowRun:
         except (KeyError, OSError):
             return False
         data = target.read_bytes()
-        output = filters.StepOutput(target, len(data), sha256(data).hexdigest())
+        output = records.StepOutput(target, len(data), sha256(data).hexdigest())
         self._take(step, output, records.StepStatus.REUSED)
         return True
 
@@ -645,7 +645,7 @@ class WorkflowRun:
         masker = Masker(self._spellings)
         return masker.feed(data) + masker.rest()
 
-    def _tells_secrets(self, output: filters.StepOutput) -> bool:
+    def _tells_secrets(self, output: records.StepOutput) -> bool:
         """Tell whether a secret is in an output, which then does not outlive the run."""
         if not self._spellings:
             return False
