@@ -39,7 +39,7 @@ def come_from_the_future(versions: int) -> None:
 
 
 if __name__ == "__main__":
-    vars(duration)["GRACE"] = timedelta(milliseconds=300)
+    vars(duration)["FIRST_WAIT"] = timedelta(milliseconds=300)
     if "CLUSTER_SCHEMA" in os.environ:
         come_from_the_future(int(os.environ["CLUSTER_SCHEMA"]))
     sys.argv[0] = "horae"

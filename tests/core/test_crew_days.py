@@ -49,7 +49,7 @@ from horae.sources.crew.rules import (
 from horae.sources.crew.source import CrewCadence, CrewSource
 from horae.store.sqlite import SqliteLedger
 from horae.testing import Ending, ManualClock
-from horae.timing.duration import GRACE
+from horae.timing.duration import FIRST_WAIT
 from reasons import because
 from scale import scaled
 
@@ -329,7 +329,7 @@ async def test_a_crew_of_five_keeps_its_rhythm_through_days_of_trouble(
             receipts = await here.ticks(name)
             assert len(receipts) > length * 10
             marks = sorted([*here.starts, *edits] if name == "wren" else here.starts)
-            check_rhythm(receipts, bases, marks, GRACE + index * STAGGER)
+            check_rhythm(receipts, bases, marks, FIRST_WAIT + index * STAGGER)
         for name in days:
             await check_day(here, name)
 
@@ -377,7 +377,7 @@ async def test_an_idle_agent_goes_from_eighty_wakes_an_hour_to_two_and_back_at_o
     outcome = Status.DONE
     script = Script(lambda _: Ending(outcome))
     async with box(tmp_path, member("lark", ":CONTINUOUS: true"), script) as here:
-        await here.advance(GRACE)
+        await here.advance(FIRST_WAIT)
         begun_at = here.clock.now()
         await here.advance(HOUR)
         assert here.wakes("lark", begun_at, begun_at + HOUR) == 80
@@ -438,7 +438,7 @@ async def test_who_joins_a_crew_that_runs_ticks_after_a_grace_and_who_leaves_tic
         await here.write(member("wren", ":INTERVAL: 10m") + member("moss", ":INTERVAL: 1h"))
         await here.advance(2 * MINUTE)
         [first] = [each.at for each in script.beats if each.name == "moss"]
-        assert first == joined + GRACE
+        assert first == joined + FIRST_WAIT
         await here.write(member("moss", ":INTERVAL: 1h"))
         await here.advance(MINUTE)
         left = here.clock.now()
@@ -535,7 +535,7 @@ async def test_a_status_tells_how_each_agent_is(tmp_path: Path) -> None:
     async with box(tmp_path, member("wren", ":INTERVAL: 10m"), script) as here:
         [agent] = (await here.service.status(NOBODY)).agents
         assert (agent.last_outcome, agent.last_run, agent.lifecycle) == (None, None, None)
-        assert agent.next_run == NOW + GRACE
+        assert agent.next_run == NOW + FIRST_WAIT
         await here.advance(50 * MINUTE)
         [agent] = (await here.service.status(NOBODY)).agents
         assert (agent.last_outcome, agent.failures, agent.stuck) == (Status.FAILED, 5, True)

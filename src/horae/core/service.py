@@ -750,7 +750,7 @@ class Service:
             next_run=entry.next_at,
             lifecycle=state.position,
             streak=found.streak,
-            stuck=found.failures > duration.PATIENCE,
+            stuck=found.failures > duration.STUCK_AFTER,
             last_outcome=None if last is None else last.status,
             last_reason=reason or None,
             last_reason_code=reason.code or None,

@@ -138,10 +138,10 @@ IDLE_FLOOR: Final = timedelta(minutes=1)
 IDLE_CAP: Final = timedelta(minutes=30)
 
 # So many failures in a row are bad luck; one more, and the member is stuck.
-PATIENCE: Final = 3
+STUCK_AFTER: Final = 3
 
 # A restart loop must stay cheap: no first tick comes sooner than this.
-GRACE: Final = timedelta(minutes=1)
+FIRST_WAIT: Final = timedelta(minutes=1)
 
 
 def delay_after(base: timedelta, streak: int) -> timedelta:
@@ -160,13 +160,13 @@ def delay_after(base: timedelta, streak: int) -> timedelta:
 
 
 def delay_after_failures(base: timedelta, failures: int) -> timedelta:
-    return delay_after(base, failures - PATIENCE)
+    return delay_after(base, failures - STUCK_AFTER)
 
 
 def first_delay(interval: timedelta, elapsed: timedelta | None) -> timedelta:
     """Return the wait after a restart, *elapsed* after the last tick; None: never ticked."""
     if elapsed is None:
-        return GRACE
+        return FIRST_WAIT
     # A last tick in the future is a clock that was set back, and waits one interval at most.
     passed = min(max(elapsed, timedelta()), interval)
-    return max(GRACE, interval - passed)
+    return max(FIRST_WAIT, interval - passed)

@@ -10,7 +10,7 @@ from horae.core.clock import SystemClock
 from horae.timing import duration
 
 if __name__ == "__main__":
-    vars(duration)["GRACE"] = timedelta(milliseconds=300)
+    vars(duration)["FIRST_WAIT"] = timedelta(milliseconds=300)
     source = vars(context)["CrewSource"]
     vars(context)["CrewSource"] = functools.partial(source, clock=SystemClock().now)
     sys.argv[0] = "horae"

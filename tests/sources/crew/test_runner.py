@@ -706,7 +706,7 @@ async def test_a_redeploy_in_the_middle_of_an_interval_leaves_the_next_tick_wher
 async def test_ticks_come_by_themselves_in_their_rhythm(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(duration, "GRACE", timedelta(milliseconds=300))
+    monkeypatch.setattr(duration, "FIRST_WAIT", timedelta(milliseconds=300))
     source = partial(CrewSource, clock=SystemClock().now)
     monkeypatch.setattr(horae.context, "CrewSource", source)
     ground.crew(":INTERVAL: 300")
