@@ -8,7 +8,7 @@ files are read. Only descriptions, patterns and what one field means for another
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Union
+from typing import Annotated, Any, Final, Literal, Union, get_type_hints
 
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 from msgspec.json import schema_components
@@ -18,7 +18,7 @@ from horae.core.tool_policy import Mode
 from horae.sources.board.task import FIELDS, TaskFieldKind
 from horae.sources.triggers.files import AGENT_KEYS, WORKFLOW_KEYS
 from horae.sources.triggers.kinds import KINDS
-from horae.sources.triggers.rules import AGENT_FIELDS, OPTIONS, POLL
+from horae.sources.triggers.rules import OPTIONS, POLL, AgentConfig
 
 PLACE: Final = Path(__file__).parent.parent / "schemas"
 _WEEK: Final = {"minimum": 1, "maximum": 7 * 24 * 3600}  # seconds
@@ -86,27 +86,14 @@ POLICY: Final = {
     each.option: about(policy_type(each.type), each.help, **POLICY_WORDS.get(each.option, {}))
     for each in PROPERTIES
 }
-AGENT: Final = {
+# What YAML may have in place of a type: a scalar for a text, and one item for a list.
+IN_YAML: Final[dict[Any, Any]] = {
+    list[str]: list[TEXT] | str,
+    dict[str, str]: dict[str, TEXT | bool],
+}
+NESTED: Final = {
     "name": about(NAME, "The name of the agent, which no other agent has."),
     "enabled": about(bool, default=True),
-    "working_dir": about(
-        str,
-        "The working directory. A dot is the directory from which the files are applied; any other "
-        "path is relative to this file.",
-        default=".",
-    ),
-    "system_prompt": about(str, "The system prompt."),
-    "timeout": about(str, examples=["15m"]),
-    "api": about(str, _API, examples=["read run"]),
-    "additional_dirs": LIST,
-    "command": about(
-        list[TEXT] | str, "The command of the agent; default: agent.command of horae.toml."
-    ),
-    "env": about(
-        dict[str, TEXT | bool],
-        "Environment variables. ${NAME} and ${NAME:-default} are replaced by secrets or variables "
-        "of the engine when a run starts.",
-    ),
     "extra_mounts": list[Mount],
     "rooms": list[str | dict[str, Any]],
     "tool_policy": ToolPolicy,
@@ -195,7 +182,12 @@ def workflow() -> dict[str, Any]:
 
 
 def agent() -> dict[str, Any]:
-    fields = {key: AGENT.get(key) or AGENT_FIELDS[key] for key in AGENT_KEYS}
+    fields = {**get_type_hints(AgentConfig, include_extras=True), **NESTED}
+    for key, kind in fields.items():
+        said = getattr(kind, "__metadata__", ())
+        if (plain := kind.__origin__ if said else kind) in IN_YAML:
+            fields[key] = Annotated[(IN_YAML[plain], *(said or [Meta()]))]
+    fields = {key: fields[key] for key in AGENT_KEYS}
     what = "A file in .agentd/agents/: the definition of an agent."
     return written(closed("Agent", fields, ("name",)), "Horae agent file", what)
 

@@ -74,12 +74,10 @@ from horae.sources.triggers.store import AgentCard, TriggerStore
 
 if TYPE_CHECKING:
     from horae.cluster.queue import SharedLedger
+    from horae.core.ports import Ledger
     from horae.store.ledger import SqlLedger
 
     Say = Callable[[HoraeError | Diagnostic], None]
-    from collections.abc import Callable
-
-    from horae.core.ports import Clock, Ledger
 
 _TAG: Final = ":agent:"
 _MOST_BROKEN: Final = 1000

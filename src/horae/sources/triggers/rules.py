@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, get_origin, get_type_hints
+
+from msgspec import Meta, Struct
 
 from horae.core import entry
 from horae.core.actor import API_FIX, api_scopes
@@ -29,14 +31,52 @@ POLL: Final = 60  # seconds between two polls, unless a trigger says otherwise
 _MOST_FACTS: Final = 100
 # The policy of a trigger, in the words of its file; each is a property of a headline.
 OPTIONS: Final = tuple(each.option for each in entry.PROPERTIES)
-# fmt: off
+
+
+def _about(text: str, **more: Any) -> Meta:
+    return Meta(description=text, extra_json_schema=more or None)
+
+
+_WHERE: Final = (
+    "The working directory. A dot is the directory from which the files are applied; any other "
+    "path is relative to this file."
+)
+_ENV: Final = (
+    "Environment variables. ${NAME} and ${NAME:-default} are replaced by secrets or variables of "
+    "the engine when a run starts."
+)
+_API: Final = "The scopes of the token for each run: read, run, edit, or several of them."
+
+
+class AgentConfig(Struct, frozen=True):
+    """What a file or a request says of an agent; `schemas/agent.schema.json` is made from it."""
+
+    working_dir: Annotated[str, _about(_WHERE, default=".")]
+    user: str
+    shell: str
+    interactive: bool
+    prompt: str
+    worktree: bool
+    system_prompt: Annotated[str, _about("The system prompt.")]
+    tool_policy: dict[str, Any]
+    model: str
+    env: Annotated[dict[str, str], _about(_ENV)]
+    auto_clear_threshold: int
+    network_policy: str
+    docker_image: str
+    extra_mounts: list[dict[str, Any]]
+    resource_limits: dict[str, Any]
+    additional_dirs: list[str]
+    rooms: list[Any]
+    command: Annotated[list[str], _about("The command; default: agent.command of horae.toml.")]
+    timeout: Annotated[str, _about("The time limit of a run.", examples=["15m"])]
+    api: Annotated[str, _about(_API, examples=["read run"])]
+
+
 AGENT_FIELDS: Final[Mapping[str, type]] = {
-    "working_dir": str, "user": str, "shell": str, "interactive": bool, "prompt": str,
-    "worktree": bool, "system_prompt": str, "tool_policy": dict, "model": str, "env": dict,
-    "auto_clear_threshold": int, "network_policy": str, "docker_image": str, "extra_mounts": list,
-    "resource_limits": dict, "additional_dirs": list, "rooms": list, "command": list,
-    "timeout": str, "api": str,
+    name: get_origin(kind) or kind for name, kind in get_type_hints(AgentConfig).items()
 }
+# fmt: off
 # Fields of agents that are stored because other programs know them.
 UNUSED_AGENT_FIELDS: Final = (
     "user", "shell", "interactive", "worktree", "auto_clear_threshold", "network_policy",
