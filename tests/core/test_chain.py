@@ -133,5 +133,5 @@ def test_what_runs_says_for_how_long_and_what_follows_says_what() -> None:
     running = filed(Status.RUNNING, because("started"), key="after:4")
     assert said(running, [run(1, 0, None, None)]) == [
         (0, "due", "follows 4"),
-        (0, "running", "attempt 1 running for 10m"),
+        (0, "running", "running for 10m"),
     ]

@@ -910,11 +910,17 @@ async def test_all_of_50000_receipts_is_drawn_in_60_kilobytes_at_every_zoom(tmp_
         assert open_.here.front.ledger is not None
         numbers = [each.number for each in await open_.here.front.ledger.entries()]
         _lived(tmp_path / ".horae" / DATABASE, numbers, 50_000)
-        for at in ("2025", "2025-06", "2025-W23", "2025-06-04", "2025-06-04T10"):
-            for lanes in ("", "entry", "file", "agent", "slot"):
-                answer = await open_.client.get(f"/timeline?at={at}&lanes={lanes}")
-                assert answer.status_code == 200
-                assert len(gzip.compress(answer.content)) <= 60_000, (at, lanes)
+        pictures = [("2025-06-04", lanes) for lanes in ("entry", "agent", "slot")]
+        pictures += [
+            ("2025", "entry"),
+            ("2025-06", "entry"),
+            ("2025-W23", ""),
+            ("2025-06-04T10", ""),
+        ]
+        for at, lanes in pictures:
+            answer = await open_.client.get(f"/timeline?at={at}&lanes={lanes}")
+            assert answer.status_code == 200
+            assert len(gzip.compress(answer.content)) <= 60_000, (at, lanes)
         text = await open_.page("/timeline?at=2025-06-04&lanes=file")
         label = re.search(r'aria-label="plan.org: ([^"]*)"', text)
         assert label is not None

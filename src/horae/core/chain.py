@@ -42,13 +42,14 @@ def chain(
     if status in FINAL - ENDS:
         return [*steps, ChainStep(filed.decided_at, status, _about(filed))]
     ready, word = max(filed.decided_at, receipt.planned_at), ""
+    is_one = len(runs) == 1 and status not in WAITS
     for run in runs:
         waited = run.started_at - ready
         if word:
             steps.append(ChainStep(run.started_at, "retry", f"{word} after {_length(waited)}"))
         elif waited >= _NOTABLE:
             steps.append(_wait(filed, ready, run.started_at, others))
-        steps.append(_attempt(run, now))
+        steps.append(_attempt(run, "" if is_one else f"attempt {run.attempt} ", now))
         ready, word = run.ended_at or now, "retry" if run.outcome is not None else "started again"
     if status in WAITS and receipt.start_at > now:
         said = "retry scheduled" if runs else "its start is delayed"
@@ -113,13 +114,12 @@ def _wait(filed: Filed, ready: datetime, begun: datetime, others: Sequence[RunSp
     return ChainStep(begun, "late", f"{waited} for {what}", other.receipt, other.title)
 
 
-def _attempt(run: Run, now: datetime) -> ChainStep:
+def _attempt(run: Run, name: str, now: datetime) -> ChainStep:
     reason = f": {run.reason}" if run.reason else ""
     if run.ended_at is None:
-        said = f"attempt {run.attempt} running for {_length(now - run.started_at)}"
+        said = f"{name}running for {_length(now - run.started_at)}"
         return ChainStep(run.started_at, Status.RUNNING, said)
     if run.outcome is None:
-        return ChainStep(run.ended_at, Status.WAITING, f"attempt {run.attempt} not started{reason}")
+        return ChainStep(run.ended_at, Status.WAITING, f"{name}not started{reason}")
     took, word = _length(run.ended_at - run.started_at), run.outcome.replace("_", " ")
-    said = f"attempt {run.attempt} {word} after {took}{reason}"
-    return ChainStep(run.ended_at, run.outcome, said)
+    return ChainStep(run.ended_at, run.outcome, f"{name}{word} after {took}{reason}")
