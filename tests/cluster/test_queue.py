@@ -14,11 +14,12 @@ from msgspec.structs import replace as changed
 
 import one_run
 from cluster.stage import entry, free_port, git
+from horae.app import first_of
 from horae.cluster import queue
 from horae.cluster.queue import Carried, Worker
 from horae.config import load
 from horae.core.gate import Capacity, Gate, Machine
-from horae.core.lease import NodeDescription
+from horae.core.lease import NodeDescription, QueueJob
 from horae.core.ports import LedgerWriteError
 from horae.core.receipt import Status
 from horae.node import ClusterNode, open_member
@@ -26,13 +27,13 @@ from horae.store import carrier
 from horae.store.postgres import PostgresLedger
 from horae.testing import ManualClock
 from store.ledger_suite import asked, story
+from store.server import fresh
 from waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from cluster.stage import Stage
-    from horae.core.lease import QueueJob
     from horae.core.ports import Run
     from horae.core.receipt import Filed
 
@@ -338,6 +339,31 @@ def test_a_machine_is_able_to_do_what_it_is() -> None:
     assert box.abilities() == box.known == ("any", "host:box", "label:box", "label:gpu")
     assert worker(FakeLedger(), 0).abilities() == ("host:box",)  # for what runs inside a run
     assert worker(FakeLedger(), may_claim=lambda: False).abilities() == ()
+
+
+@story
+async def test_a_machine_takes_no_more_jobs_at_a_time_than_it_has_room_for() -> None:
+    taken: list[int] = []
+
+    async def take(number: int, _: int) -> bool:
+        taken.append(number)
+        return True
+
+    def room() -> int:
+        return 3 - len(taken)
+
+    ledger = await PostgresLedger.open(fresh(), is_shared=True)
+    try:
+        await carrier.prepare(ledger.address)
+        jobs = [QueueJob(number, "any", 1, str(number)) for number in range(1, 21)]
+        await ledger.enqueue(jobs, term=1)
+        box = carrier.Carrier(ledger, ["any"], lambda: ["any"] if room() > 0 else [], room)
+        await first_of([box.run(take), until(lambda: len(taken) >= 3)])
+        query = b"SELECT count(*) FROM pgqueuer WHERE status = 'queued'"
+        [left] = await ledger.read(lambda tx: [*tx.connection.raw.execute(query)])
+        assert (taken, left[0]) == ([1, 2, 3], 17)
+    finally:
+        await ledger.close()
 
 
 @asynccontextmanager

@@ -96,9 +96,8 @@ class Carrier:
 
     async def _run(self, take: Take) -> None:
         self._driver = driver = _LedgerDriver(self.ledger)
-        manager = _Manager(queries := _Queries(driver))
-        queries.room = self.room
-        manager.abilities = self.abilities
+        manager = QueueManager(queries := _Queries(driver))
+        queries.carrier = self
         await queries.clear_queue_log([*self.known])  # the ledger has its own
         asyncio.get_running_loop().call_later(CLEAR, manager.shutdown.set)  # and begin again
 
@@ -126,24 +125,19 @@ class Carrier:
 
 
 class _Queries(Queries):
-    """Takes no more jobs at a time than this machine has room for."""
+    """Takes nothing from the queue which this machine has no room for."""
 
-    room: Callable[[], int]
+    carrier: Carrier
 
-    async def dequeue(self, batch_size: int, *args: Any, **values: Any) -> list[Job]:
-        # Without room it takes only jobs that have a slot already.
-        most = min(batch_size, self.room()) if self.room() > 0 else batch_size
-        return await super().dequeue(most, *args, **values)
-
-
-class _Manager(QueueManager):
-    """A manager that takes nothing from the queue which this machine has no room for."""
-
-    abilities: Callable[[], Collection[str]]
-
-    def entrypoints_below_capacity_limits(self) -> set[QueueEntrypoint]:
-        now = self.abilities()
-        return {each for each in self.entrypoint_registry if each in now}
+    async def dequeue(
+        self, batch_size: int, entrypoints: dict[QueueEntrypoint, Any], *args: Any, **values: Any
+    ) -> list[Job]:
+        await asyncio.sleep(0)  # what was taken just now has its room first
+        now, room = self.carrier.abilities(), self.carrier.room()
+        able = {name: each for name, each in entrypoints.items() if name in now}
+        # Without room it can do only what has a slot already.
+        most = min(batch_size, room) if room > 0 else batch_size
+        return await super().dequeue(most, able, *args, **values) if able else []
 
 
 @dataclass(eq=False)
