@@ -108,7 +108,7 @@ NIGHT: Final = timedelta(hours=3, minutes=30)  # after midnight in UTC: backups,
 _SOON: Final = timedelta(minutes=1)  # from the start to the first look at what the disk holds
 _HOUR: Final = timedelta(hours=1)  # between two of them
 _LOW: Final = timedelta(minutes=10)  # the same, while little is free
-_GLANCE: Final = 5.0  # seconds between two looks at how much is free
+_GLANCE: Final = 10.0  # seconds between two looks at how much is free
 _SIGNATURE: Final = "post.key"
 _WATCH: Final = "file changes are not detected: "  # what a note about the watch begins with
 _NIGHT: Final = "nightly maintenance: "  # what a note about backups and old output begins with
