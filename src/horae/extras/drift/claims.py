@@ -116,7 +116,7 @@ _RULES: Final = (
     ("tb", r"<IDLE>.*(?:\b(?:for|about|before|after|until|with) [^,]*<T>|<T> [^)])", ""),
     ("tb", r"<IDLE>(?:\S+ <T>|.*<b>)", ""),
     ("t", ".*<T>", "said"),
-    ("t", r"\S+(?: (?:up|in|out) [^«]*)? ?<ANY> (?![,)]|at\b|on\b|$)", ""),
+    ("t", r"\S+(?: (?:up|in|out) [^«]*)? ?<u> (?![,)]|at\b|on\b|$)", ""),
     ("tb", r"(?:.*\babout\b|remind\b.*\bto\b).*[^,( ] <n>", ""),
     ("tb", r"(?:prepare|book|plan)\b.*\bfor\b|(?:.* )?(?:before|after) .*«", ""),
     ("t", "", "said"),
@@ -326,6 +326,7 @@ def _mark(clause: _Clause, symbols: str, says: Sequence[Say], first: int, last: 
         "E": re.search("[ec]", symbols) or symbols.count("W") > 1,
         "C": symbols[0] == "Q" and after[:1].isupper() and not after.isupper() and not is_cased,
         "d": symbols[0] in "WPSs",
+        "u": re.fullmatch("e[UWs]|WtW", symbols),  # which may be the object of a verb
         "n": symbols[0] in "oiWPS",
         "o": symbols[0] == "o",
     }
