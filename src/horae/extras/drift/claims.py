@@ -84,6 +84,7 @@ _RULES: Final = (
     ("tb", r"(?!.*\bscheduled for «)(?:.* )?(?:<BOUND>) «", ""),
     ("tb", r".*«[^»]*X|(?:.* )?\d+ (?:<Q>|<T>)", ""),
     ("tb", r".*» (?:or|if|unless|when|rather|instead|vs|versus|->)\b", ""),
+    ("tb", r".*» in (?:spring|summer|autumn|winter)\b", ""),
     ("tb", r"(?:.* )?(?:<DOUBT>|\w+n't) (?:.* )?«", ""),
     ("b", r"(?:.* )?(?:<PAST>)\b", ""),
     ("b", r"\w+(?:ed|en|t) (?:.* )?by (?:<DET>)\b", ""),
@@ -112,7 +113,7 @@ _RULES: Final = (
     ("t", r"(?:.* )?(?:<EMB>|<BE>) (?:.* )?«", ""),
     ("t", r"(?!.*(?:, \w+|scheduled for) «)\S+ (?:.* )?(?:<STATE>|\w*[^\We]ed) «", ""),
     ("b", r"(?!opens|closes|ends|leaves|lasts)<VERB> <T>(?: ,|$)", "said"),
-    ("b", r"gets \w+ (?:\w+ )?«|<VERB> (?:ø|<VERB>) «", "said"),
+    ("b", r"(?:gets|is) (?!<ADJ>)\w+ (?:\w+ )?«|<VERB> (?:ø|<VERB>) «", "said"),
     ("tb", r"<IDLE>.*(?:\b(?:for|about|before|after|until|with) [^,]*<T>|<T> [^)])", ""),
     ("tb", r"<IDLE>(?:\S+ <T>|.*<b>)", ""),
     ("t", ".*<T>", "said"),
@@ -128,7 +129,11 @@ _RULES: Final = (
     ("b", r"<PRE>(?:the|our|this) (?:\S+ )?(?:<SELF>)\b<OURS>", "self"),
     ("b", r"(?:the|our|this) đ (?:.* )?(?:<RUN>)\b<OURS>", "self"),
     ("b", r"(?:.* )?(?:<EMB>|<BE>) (?:.* )?«|.*\b(?:for|about|of)\b.* , «", ""),
-    ("b", r"(?!(?:<SMALL>|<EMB>|<BE>|<ADJ>)\b|\w+ly\b)[a-z]+ (?:(?:<SMALL>)\b|«)", "said"),
+    (
+        "b",
+        r"(?!(?:<SMALL>|<EMB>|<BE>|<ADJ>)\b|\w+ly\b)[a-z]+ (?:\w+ly )?(?:(?:<SMALL>)\b|«)",
+        "said",
+    ),
 )
 
 

@@ -267,8 +267,9 @@ def _mdays(tokens: Sequence[Token]) -> Say:
     symbols, days = _symbols(head), _values(head, "NO2")
     if of in ("s", "min", "h", "d", "w") or any(t.value[1] != "d" for t in head if t.symbol == "U"):
         return Say(asks="on which day of it?")
-    if "e" in symbols and not (of or months) and max(days) < 8 and len(days) == 1:
-        return Say(asks=f"the {head[-1].text} of every month, or every {max(days)} days?")
+    is_step = "U" in symbols if of or months else max(days) < 8 and len(days) == 1
+    if "e" in symbols and is_step and max(days) > 1:
+        return Say(asks=f"day {max(days)} of every month, or every {max(days)} days?")
     every = (2, of) if "~" in _symbols(tokens[cut:]) else None
     recurs = bool(of or months) or len(days) > 1 or "e" in symbols
     say = Say(of="" if every else of, months=months, every=every, recurs=recurs)
@@ -311,9 +312,10 @@ def _at(tokens: Sequence[Token]) -> Say:
     if _symbols(tokens) == "NtN" and tokens[0].text.isdigit():  # 9 to 17
         return _window(tokens)
     clocks, seconds = _clocks(tokens)
-    is_range = re.search("[NTD]t[NTD]", _symbols(tokens)) and "to" in [t.text for t in tokens]
-    is_open = is_range and all(t.text.isdigit() for t in tokens if t.symbol in "NTD")
-    if is_open or not clocks:
+    is_range = "NtN" in _symbols(tokens) and all(
+        t.text.isdigit() for t in tokens if t.symbol == "N"
+    )
+    if is_range or not clocks:
         return Say(asks='at what time? write it like "at 9" or "at 17:30"')
     say = Say(times=frozenset(clocks), seconds=frozenset(seconds))
     return replace(say, every=(1, "d"), recurs=True) if tokens[0].symbol == "e" else say
@@ -332,7 +334,7 @@ def _window(tokens: Sequence[Token]) -> Say:
     if start.sure == BARE and tokens[-1].text[-2:].lower() in ("pm", "m."):
         late = end.minute // 720 * 720 * (start.minute % 720 < end.minute % 720)
         start = Clock(start.minute % 720 + late)
-    if end.sure and end.minute <= start.minute:
+    if end.sure and end.minute <= start.minute < end.minute % 720 + 720:
         end = Clock(end.minute % 720 + 720)
     return Say(windows=((start, end),))
 
@@ -420,7 +422,7 @@ _FORMS: Final[dict[str, _Build]] = {
     r"o?c?e?[~A]?<days>[RV]?|@hs|F[WPSs]t[WPSs]": _on_days,
     r"xo?<days>": lambda tokens: Say(minus=_values(tokens, "WPSs", 7)),
     r"o?e?<ordinals>[WPs](?:[fi]<period>)?": _nth_day,
-    r"o?(?:eO(?:<sep>h?[O2])*|<ordinals>U?|U<numbers>|hsnth[O2])[fi]<period>": _mdays,
+    r"o?(?:eO(?:<sep>h?[O2])*U?|<ordinals>U?|U<numbers>|hsnth[O2])[fi]<period>": _mdays,
     r"oh<ordinals>U?|<ordinals>(?:,?&|,|t)h?[O2]|o?eO(?:<sep>h?[O2])*|oU<numbers>": _mdays,
     r"<when>h?[NO](?:<sep>h?[NO]){0,31}f?<months><year>(?:<sep>h?[NO]f?M<year>){0,12}": _dates,
     r"<when>Mh?[NO]<year>(?:<sep>Mh?[NO]<year>|<sep>h?[NO](?![fMtpk@UHR])){0,12}": _dates,
