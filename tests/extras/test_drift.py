@@ -5,8 +5,11 @@ set A, on the first look 52 of 60 found and 1 of 75 false (63 of 75, 2 false); s
 found and 5 of 75 false (58 of 75, 5 false). Then one half of B was developed with; the other half, scored once
 after, had 20 of 23 found and 0 of 32 false (26 of 30, 0 false), as before. Since then all of both has been
 looked at: A has 60 of 60 and 0 false (75 of 75, 0 false), B 60 of 60 and 0 false (74 of 75, 0 false).
-Set C, by a third author and scored once after all that: 49 of 58 and 0 of 75 false (62 of 75, 3 false). Then
-the rules of attribution without which no set and no test fared worse were dropped: 63 of 75 of it, 3 false.
+Set C, by a third author and scored once after all that: 49 of 58 and 0 of 75 false (62 of 75, 3 false).
+Then attribution became a table, developed with A, B, C and E (E by its authors): A as before, B 60 of 60 and 0
+false (74 of 75, 0 false), C 52 of 58 and 0 false (68 of 75, 0 false), E 77 of 87 and 1 of 129 false (121 of 132,
+1 false). Set D, by a fourth author, scored once when all this was done, and not developed with: 47 of 55 and
+1 of 75 false (59 of 75, 1 false).
 """
 
 import gc
@@ -97,11 +100,11 @@ def test_words_that_only_tempt_have_no_finding_beside_any_rule(line: str) -> Non
 
 
 def test_snippets_by_other_authors_are_judged_as_before() -> None:
-    for name, missed, false in (("a", 0, 0), ("b", 1, 0), ("c", 7, 0), ("e", 11, 1)):
+    for name, missed, false in (("a", 0, 0), ("b", 1, 0), ("c", 7, 0), ("d", 16, 1), ("e", 11, 1)):
         score = score_snippets(snippets(SETS / f"snippets_{name}.jsonl"))
         assert len(score.missed) <= missed
         assert len(score.false) <= false
-        assert len(score.false_in_titles) <= (name == "e")
+        assert len(score.false_in_titles) <= (name in "de")
 
 
 @pytest.mark.parametrize(("marked", "when", "suggestion"), TRUE)

@@ -6,6 +6,9 @@ Set A2, by another author: 58 of 75 read on the first look; then it was develope
 75 read and 0 wrong.
 Set B, by a third author, scored once when the grammar was finished: 57 of 75 read, 1 wrong. Since then all
 of it has been looked at: 67 of 75 read, 0 wrong.
+Set C, scored once when the grammar was done: 74 of 76 read, 0 wrong; since then 75 of 76.
+Set D, by a fourth author, scored once after that and not developed with: 72 of 75 read, 0 wrong, 25 of 25
+ambiguous ones refused.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -170,11 +173,11 @@ def test_phrases_of_a_second_author_are_read_as_meant_or_refused() -> None:
     assert [row["id"] for row in score.refused] == ["P092"]
 
 
-def test_phrases_of_a_third_author_are_read_as_meant_or_refused() -> None:
-    # Scored once, when the grammar was done: 74 of 76 read, none wrong.
-    score = score_phrases(rows(DATA / "phrases_c.jsonl"))
+@pytest.mark.parametrize(("name", "refused"), [("c", 1), ("d", 3)])
+def test_phrases_of_later_authors_are_read_as_meant_or_refused(name: str, refused: int) -> None:
+    score = score_phrases(rows(DATA / f"phrases_{name}.jsonl"))
     assert score.wrong == []
-    assert len(score.refused) <= 1
+    assert len(score.refused) <= refused
 
 
 def _field(choose: Random, low: int, high: int) -> str:
