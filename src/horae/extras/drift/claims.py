@@ -188,6 +188,8 @@ _ZONE: Final = re.compile(
     r"\s*\(?((?:UTC|GMT)(?:[+-]\d{1,2})?|[A-Z]{1,3}[SDE]?T|[A-Z][a-z]+/[A-Z]\w+|Z)\b"
     r"|\s*\(?(?:[Ll]ocal|[Ss]erver|[A-Z][a-z]+)(?=\s+time\b)|\s*\(?(?:Pacific|Eastern)\b"
 )
+_DASH: Final = re.compile(r"\s{0,9}[-–—:]")
+_OWN: Final = frozenset((*_CLASSES["SELF"].split("|"), "note"))  # labels of the entry's own notes
 _UTC: Final = frozenset({"UTC", "GMT", "Z", "Etc/UTC"})
 
 
@@ -251,10 +253,7 @@ def _clauses(text: str, offset: int, place: ClaimPlace, own: dict[str, str]) -> 
             is_label = not is_wrong and _LABEL.match(" ".join(label)) is not None
             if is_label and (head := _implied(tokens, label)):
                 tokens, low = [*head, *tokens], ["every", *low]
-            is_own = {own.get(word, word) for word in label} & {
-                "note",
-                *_CLASSES["SELF"].split("|"),
-            }
+            is_own = not _OWN.isdisjoint(own.get(word, word) for word in label)
             if place is ClaimPlace.BODY:  # the title speaks of the entry: ø, or maybe: đ
                 low[1:3] = [own.get(word, own.get(word[:5], word)) for word in low[1:3]]
             kind = ClaimPlace.LABEL if is_label else place
@@ -277,7 +276,7 @@ def _implied(tokens: Sequence[Token], label: Sequence[str]) -> list[Token]:
 def _claim(text: str, clause: _Clause, said: Said, zone_name: str) -> Claim | None:
     tokens, low, first, last = clause.tokens, clause.low, said.first, said.last
     start, end = tokens[first].start, tokens[last - 1].end
-    is_dash = re.match(r"\s*[-–—:]", text[end:]) is not None
+    is_dash = _DASH.match(text, end) is not None
     is_whole = last - first == len(tokens) and (is_dash or clause.place is ClaimPlace.LABEL)
     says = tuple(say for say in said.says if _is_clear(say, is_whole=is_whole))
     symbols = "".join(token.symbol for token in tokens[first:last])
@@ -294,20 +293,12 @@ def _claim(text: str, clause: _Clause, said: Said, zone_name: str) -> Claim | No
     if not says or (clause.is_other and not first):
         return None
     mark = _mark(clause, symbols, says, first, last) + "s" * is_stressed
-    is_begun = (
-        tokens[0].text[:1].isupper()
-        or low[0] == "will"
-        or clause.place is not ClaimPlace.BODY
-        or not first
-    )
-    left = _NOISE.sub("", " ".join(low[:first]))
-    shown = " ".join(
-        ["…"] * (not is_begun) + [*left.split(), f"«{mark}»", *low[last:], *":" * clause.is_heading]
-    )
-    place = clause.place[0]
-    manner = next(
-        (then for where, form, then in _TABLE if place in where and form.match(shown)), ""
-    )
+    is_begun = tokens[0].text[:1].isupper() or low[0] == "will" or not first
+    head = [] if is_begun or clause.place is not ClaimPlace.BODY else ["…"]
+    left = _NOISE.sub("", " ".join(low[:first])).split()
+    shown = " ".join([*head, *left, f"«{mark}»", *low[last:], *":" * clause.is_heading])
+    rules = (then for at, form, then in _TABLE if clause.place[0] in at and form.match(shown))
+    manner = next(rules, "")
     is_single = not is_whole and any(say.weekdays and not say.recurs for say in says)
     manner = "single" if manner and is_single else manner
     return Claim(start, end, says, clause.place, manner) if manner else None
