@@ -80,6 +80,7 @@ def test_a_phrase_is_read_as_meant_or_asked_about(row: dict[str, Any]) -> None:
         ("every Christmas at noon", "0 12 25 DEC *"),
         ("Mon - Fri 8:00", "0 8 * * MON-FRI"),
         ("every second in April", "* * * * APR *"),
+        ("every day at hours 9 and 17", "0 9,17 * * *"),
         ("every hour from 22:00 to 6:00", "0 0-6,22,23 * * *"),
         ("from noon to midnight every hour", "0 0,12-23 * * *"),
         ("daily (not Sundays) at six thirty in the evening.", "30 18 * * MON-SAT"),

@@ -243,7 +243,8 @@ def _minutes_of_day(say: Say) -> set[int]:
         _ask(say.hours and (unit == "h" or say.windows), "which hours are meant?", "hours")
         whole = [(start // 60 * 60, end // 60 * 60) for start, end in windows]
         hours = say.hours or {at // 60 for at in _spread(whole, step if unit == "h" else 60)}
-        each = range(0, 60, step) if unit == "min" else range(60 if unit or say.seconds else 1)
+        is_whole = say.is_short or say.seconds  # every minute of these hours
+        each = range(0, 60, step) if unit == "min" else range(60 if is_whole else 1)
         return {hour * 60 + minute for hour in hours for minute in say.minutes or each}
     question = f"{number} minutes do not divide a day; write 45 or 60, for example"
     _ask(unit == "min" and not say.windows and _DAY % step, question, "every")
