@@ -39,6 +39,7 @@ from horae.context import (
 )
 from horae.core.access import RunTokens
 from horae.core.actor import acting, own_actor
+from horae.core.budget import BOARD
 from horae.core.clock import SystemClock
 from horae.core.engine import AGAIN, LONGEST_REST, UNREAD, Engine, Left
 from horae.core.entry import Work, key_time
@@ -509,9 +510,9 @@ def _crew_of(
         dispatcher = Dispatcher(board, crew, agents=agents, busy=busy, **common)
     timeout, heard = config.keeper_timeout, None if dispatcher is None else dispatcher.note_change
     ledger, clock = context.ledger, context.clock
-    dispatches = DispatchRunner(
-        agents, board, crew, ledger=ledger, clock=clock, timeout=timeout, heard=heard
-    )
+    claims_as = BOARD if config.board_members else ""
+    how: dict[str, Any] = {"timeout": timeout, "heard": heard, "claims_as": claims_as}
+    dispatches = DispatchRunner(agents, board, crew, ledger=ledger, clock=clock, **how)
     manifest = config.crew_def or config.keeper_def
     if manifest is not None:
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, cast
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from horae.core.budget import BOARD
 from horae.core.guarded import DOTS, FILE, LIMIT, Values, Way, as_values, in_force, leaves_of
 from horae.errors import Exit, HoraeError
 from horae.files.git.layout import arrivals_at, remember
@@ -437,7 +438,7 @@ class Config(Struct, frozen=True, eq=False, kw_only=True):
         """The names under which `board.command` gets tasks; a crew gets them instead."""
         if self.board_command is None or self.crew_def is not None:
             return ()
-        return ("board", *(f"board-{number}" for number in range(2, self.board_max + 1)))
+        return (BOARD, *(f"{BOARD}-{number}" for number in range(2, self.board_max + 1)))
 
     @property
     def node_name(self) -> str:

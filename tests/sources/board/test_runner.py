@@ -881,6 +881,7 @@ def test_without_a_crew_one_command_gets_the_tasks(tmp_path: Path, most: int) ->
     home = Home(tmp_path).make()
     program = tmp_path / "program"
     lines = f"echo begin $HORAE_TASK $HORAE_AGENT >>{home.path}/log; sleep 0.3"
+    lines += f"; grep -h claimed_by: {home.tasks}/* >>{home.path}/claims"
     program.write_text(f"#!/bin/sh\ncat >/dev/null; {lines}\n")
     program.chmod(0o755)
     settings = f'[board]\ncommand = ["{program}"]\nmax = {most}\n'
@@ -893,6 +894,7 @@ def test_without_a_crew_one_command_gets_the_tasks(tmp_path: Path, most: int) ->
     names = {"board"} if most == 1 else {"board", "board-2"}
     assert {member for _, _, member in home.log()} == names
     assert sorted(home.begun()) == [1, 2, 3]
+    assert set((home.path / "claims").read_text().split()) == {"claimed_by:", "board"}
 
 
 @story

@@ -258,6 +258,7 @@ class DispatchRunner:
     timeout: timedelta | None = None
     heard: Callable[[], None] | None = None
     rest: dispatch.Rest = dispatch.rest_after
+    claims_as: str = ""  # one name for all members, else that of each
 
     async def hold(self, job: ports.Job) -> ports.Held:
         """Make the run of a task that waits for its go, and claim the task in its file."""
@@ -346,7 +347,8 @@ class DispatchRunner:
             return None
         runs = await self.ledger.runs_of(filed.number)
         stamps = frozenset(key_time(run.started_at) for run in runs)
-        return Errand(number, filed.agents[0] if filed.agents else "", stamps)
+        member = filed.agents[0] if filed.agents else ""
+        return Errand(number, member, self.claims_as or member, stamps)
 
     def _who(self, filed: Filed, errand: Errand) -> tuple[Agent, timedelta]:
         if not filed.agents:
@@ -378,7 +380,7 @@ class DispatchRunner:
             if reason is not None:
                 return {}
             return dispatch.claim(
-                task, errand.member, now=run.started_at, ttl=timeout + dispatch.GRACE
+                task, errand.claimant, now=run.started_at, ttl=timeout + dispatch.GRACE
             )
 
         card, _ = await self.board.change(
@@ -413,13 +415,14 @@ class Errand(NamedTuple):
 
     task: int
     member: str
+    claimant: str  # by which name the member claims it
     stamps: frozenset[str]
 
     def has(self, task: Task) -> bool:
-        """Tell whether a task is claimed by the member since one of these times."""
+        """Tell whether a task is claimed for this receipt: since one of these times."""
         at = moment(task.text("claimed_at"))
         stamp = None if at is None else key_time(at)
-        return task.text("claimed_by") == self.member and stamp in self.stamps
+        return task.text("claimed_by") == self.claimant and stamp in self.stamps
 
 
 @dataclass(eq=False)
