@@ -43,3 +43,28 @@ def test_an_edit_of_the_board_is_pushed_at_once_and_again_when_that_failed(stage
 
 def _shared(stage: Stage) -> str:
     return git(stage.origin, "show", "main:board/tasks/001-water.md")
+
+
+def test_a_command_gets_the_tasks_of_a_cluster_as_many_at_a_time_as_it_may(stage: Stage) -> None:
+    tasks = {
+        f"board/tasks/{number:03}.md": TASK.replace("id: 1", f"id: {number}")
+        .replace("status: done", "status: todo")
+        .replace('cron_schedule: "* * * * * *"\n', "")
+        for number in (1, 2, 3, 4)
+    }
+    command = [
+        "sh",
+        "-c",
+        "cat >/dev/null; echo $HORAE_TASK >>watered; git add watered; git commit -qm Water",
+    ]
+    stage.write(tasks, more=f"[board]\ncommand = {json.dumps(command)}\nmax = 2\n")
+    for name in ("east", "west"):
+        stage.member(name).joined()
+    stage.until(lambda: stage.count("work = 'dispatch' AND status = 'done'") == 4)
+
+    def shared(path: str) -> str:
+        return git(stage.origin, "show", f"main:{path}")
+
+    stage.until(lambda: all("status: done" in shared(path) for path in tasks))
+    log = git(stage.origin, "log", "--format=%s", "main").splitlines()
+    assert [each for each in log if each.startswith("Assign task")]
