@@ -410,7 +410,7 @@ def test_what_is_due_in_a_directory_is_told_with_the_reason(call: Call) -> None:
     found = {(row["title"], row["standing"]): row["reason"] for row in rows}
     assert found["Reap", "due"] == "the SCHEDULED time was reached"
     assert found["Sow", "upcoming"] == "SCHEDULED"
-    assert found["Owed (recycle)", "due"] == "the scheduled time was reached"
+    assert found["Owed", "due"] == "the scheduled time was reached"
     assert found["Report", "upcoming"] == "next scheduled time"
     assert found["wren", "upcoming"] == "an estimate, as if the engine started now"
     assert found["Aged", "not armed"] == "the task is archived"

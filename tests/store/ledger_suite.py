@@ -397,16 +397,6 @@ class ScanSuite:
         assert (armed.number, armed.digest) == (entry.number, entry.digest)
 
     @story
-    async def test_a_title_that_its_source_gives_is_no_change(self, ledger: Ledger) -> None:
-        [found] = plan(workflow("Digest", "0 9 * * *", "", ":ID: d"))
-        mark = found.mark._replace(title="Digest (work)")
-        other = found._replace(mark=mark, titles=("Digest", "Digest (work)"))
-        for number, each in enumerate([found, other, found]):
-            await ledger.scan("org", Scan((each,)), now=NOW + number * SECOND, term=1)
-        [changed] = [e.facts for e in await ledger.events_after(0) if e.kind == "entry_changed"]
-        assert changed == {"title": ["Digest (work)", "Digest"]}  # there, it was not said
-
-    @story
     async def test_a_summary_has_the_newest_receipt_that_runs_or_is_final(
         self, ledger: Ledger
     ) -> None:

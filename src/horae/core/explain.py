@@ -19,7 +19,7 @@ from horae.core.entry import Entry, Policy
 from horae.core.ports import Listed, Run
 from horae.core.project import TINY, Moment, counts_from_end, last_moments, next_moment, tick_delay
 from horae.core.receipt import Filed, ReasonCode, Status, is_planned
-from horae.core.text import entry_words, moment_text, pause_words
+from horae.core.text import entry_words, in_zone, moment_text, pause_words
 from horae.core.views import (
     Attempt,
     EntryLine,
@@ -380,7 +380,10 @@ def policy_parts(policy: Policy, *, zone_name: str) -> list[tuple[rules.PolicyPr
 
 def run_words(run: Attempt, zone_name: str, *, is_over: bool = False) -> str:
     """Return a run in words; *is_over*: nobody has recorded its end yet."""
-    since = moment_text(run.started_at, zone_name)
+    since, why = (
+        moment_text(run.started_at, zone_name),
+        in_zone(run.reason, zone_name, run.reason_code),
+    )
     where = f" on {run.node}" if run.node else ""
     is_limited = run.outcome is Status.LIMITED  # and no attempt is used
     attempt = f"run {run.run}" if is_limited else f"attempt {run.attempt} (run {run.run})"
@@ -391,16 +394,16 @@ def run_words(run: Attempt, zone_name: str, *, is_over: bool = False) -> str:
         return f"{begun}, in progress"
     if run.reason_code == ReasonCode.ENGINE_EXITED and run.outcome is not None:
         # When the run ended is not known: the next engine wrote the end.
-        return f"{begun}, {run.outcome.value} ({run.reason})"
-    reason = f" ({run.reason})" if run.reason else ""
+        return f"{begun}, {run.outcome.value} ({why})"
+    reason = f" ({why})" if why else ""
     if run.outcome is None:
         return f"{attempt}: not started at {since}{where}{reason}"
     took, outcome = length_text(run.ended_at - run.started_at), run.outcome.value.replace("_", " ")
     used = usage_of(run.facts).cost
     took += "" if used is None else f" for {amount_text(used)}"
     code = "" if run.exit_code is None else f"exit code {run.exit_code}"
-    if code and code in run.reason:
-        return f"{begun}, {outcome} after {took}, {run.reason}"
+    if code and code in why:
+        return f"{begun}, {outcome} after {took}, {why}"
     code = f", {code}" if code else ""
     return f"{begun}, {outcome} after {took}{code}{reason}"
 

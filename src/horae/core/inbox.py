@@ -7,9 +7,10 @@ acknowledged its state. It comes back when a snooze ends, and with another state
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from horae.core.actor import ENGINE
@@ -82,11 +83,15 @@ def attention(
     acknowledged: Iterable[Acknowledged] = (),
     *,
     now: datetime,
+    wholes: Mapping[int, int] = MappingProxyType({}),
 ) -> list[Attention]:
-    """Return what needs attention, one line per entry, the most urgent first."""
+    """Return what needs attention, one line per entry, the most urgent first.
+
+    *wholes* are the entries that others are parts of.
+    """
     worst: dict[int, Attention] = {}
-    found = [*map(_of_result, bad), *_of_pending(pending, now)]
-    for each in (*found, *_of_entries(troubled, now)):
+    found = [*map(_of_result, bad), *_of_pending(pending, now), *_of_entries(troubled, now)]
+    for each in (each._replace(entry=wholes.get(each.entry, each.entry)) for each in found):
         known = worst.get(each.entry)
         if known is None or _ORDER[each.state] < _ORDER[known.state]:
             worst[each.entry] = each
@@ -188,6 +193,21 @@ class EntrySummary(NamedTuple):
     last_status: Status | None
     is_new: bool = False
 
+    def joined(self, part: EntrySummary) -> EntrySummary:
+        """Return an entry with what is known of a part of it."""
+        ends = [each for each in (self, part) if each.last_at is not None]
+        ends.sort(key=lambda each: (each.last_status in GOING, each.last_at))
+        newest = ends[-1] if ends else self
+        joined = self._replace(last_at=newest.last_at, last_status=newest.last_status)
+        if part.is_gone:
+            return joined
+        return joined._replace(
+            is_unarmed=self.is_unarmed or part.is_unarmed,
+            is_paused=self.is_paused or part.is_paused,
+            failures=max(self.failures, part.failures),
+            next_at=min(filter(None, (self.next_at, part.next_at)), default=None),
+        )
+
     @property
     def state(self) -> EntryState:
         if self.is_gone:
@@ -203,6 +223,52 @@ class EntrySummary(NamedTuple):
         if self.is_new:
             return EntryState.NEW
         return EntryState.FAILING if self.failures else EntryState.ARMED
+
+
+_PARTS: Final = frozenset({"work", "back"})
+
+
+def whole_of(address: str) -> str:
+    """Return the address of the entry that an entry is a part of; nothing if it is no part.
+
+    A recurring task is one entry. That its work is dispatched, and that it still has to come
+    back, are parts of it with receipts of their own.
+
+    >>> whole_of("task:7:work"), whole_of("task:7")
+    ('task:7', '')
+    """
+    whole, _, part = address.rpartition(":")
+    return whole if part in _PARTS and whole.startswith("task:") else ""
+
+
+def parts_of(address: str) -> list[str]:
+    """Return the addresses that the parts of an entry may have."""
+    is_task = address.startswith("task:") and not whole_of(address)
+    return [f"{address}:{part}" for part in sorted(_PARTS)] if is_task else []
+
+
+def without_parts(found: Sequence[Listed]) -> list[Listed]:
+    """Return entries without the parts of those among them."""
+    known = {each.mark.address: each.gone_at is None for each in found}
+
+    def is_alone(each: Listed) -> bool:
+        whole = known.get(whole_of(each.mark.address))
+        return whole is None or (not whole and each.gone_at is None)
+
+    return [each for each in found if is_alone(each)]
+
+
+def fold_parts(entries: Sequence[EntrySummary]) -> tuple[list[EntrySummary], dict[int, int]]:
+    """Return entries with what is known of their parts, and the whole of each part, by number."""
+    known = {each.address: each for each in entries if each.address.startswith("task:")}
+    wholes: dict[int, int] = {}
+    for each in list(known.values()):
+        whole = known.get(whole_of(each.address))
+        if whole is not None and (each.is_gone or not whole.is_gone):
+            known[whole.address] = whole.joined(each)
+            wholes[each.number] = whole.number
+    listed = (known.get(each.address, each) for each in entries if each.number not in wholes)
+    return [*listed], wholes
 
 
 class EntryFilter(NamedTuple):

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -35,6 +36,10 @@ from horae.core.inbox import (
     InboxState,
     attention,
     filtered,
+    fold_parts,
+    parts_of,
+    whole_of,
+    without_parts,
 )
 from horae.core.ports import (
     PATIENCE,
@@ -43,6 +48,7 @@ from horae.core.ports import (
     Ledger,
     Listed,
     Pruned,
+    ReceiptPage,
     Run,
     SpentRun,
     Trait,
@@ -73,6 +79,7 @@ DAY: Final = timedelta(hours=24)  # how far back a status looks
 STUCK: Final = 3  # bad ends in a row that are worth a word
 _TICK: Final = "tick:"
 _KINDS: Final = {"crew": "agent", "board": "task", "trigger": "trigger"}
+_OF_TASKS: Final = frozenset({rules.Work.DISPATCH, rules.Work.RECYCLE})
 _TRIES: Final = 5  # at an entry that somebody else decides about at the same moment
 MOST: Final = 10_000  # moments of one backfill
 _RECORDED: Final = "(recorded at the next `horae up`)"
@@ -132,6 +139,8 @@ class Service:
             folded = word.casefold()
             found = [each for each in entries if each.mark.title.casefold() == folded]
         there = [each for each in found if each.gone_at is None] or found
+        wholes = {each.number: await self._whole(each) for each in there}
+        there = [*{each.number: each for each in wholes.values()}.values()]
         if len(there) == 1:
             if not word.isdecimal():  # a number is its own
                 await self._refuse_double(there[0])
@@ -141,6 +150,42 @@ class Service:
         marks = (each.mark for each in entries[-_NEAR:] if each.gone_at is None)
         near = near_names(word, ((mark.address, mark.title) for mark in marks))
         raise views.EntryNotFoundError(word, near=near)
+
+    async def _whole(self, found: Listed) -> Listed:
+        """Return the entry that an entry is a part of, else itself."""
+        if not (address := whole_of(found.mark.address)):
+            return found
+        known = [each for each in await self.ledger.find(address) if each.mark.address == address]
+        fit = (each for each in known if each.gone_at is None or found.gone_at is not None)
+        return next(fit, found)
+
+    async def wholes(self, numbers: Iterable[int]) -> dict[int, int]:
+        """Return the number of the whole of each entry that is a part of another."""
+        found = await self.ledger.entries_at([*dict.fromkeys(numbers)])
+        parts = [each for each in found if whole_of(each.mark.address)]
+        return {each.number: (await self._whole(each)).number for each in parts}
+
+    async def _family(self, found: Listed) -> list[Listed]:
+        """Return an entry and its parts."""
+        family = [found]
+        for address in parts_of(found.mark.address):
+            known = await self.ledger.find(address)
+            family += [each for each in known if each.mark.address == address]
+        return family
+
+    async def _receipts(self, found: Listed, **how: Any) -> ReceiptPage:
+        """Return a page of the receipts of an entry and its parts, newest first."""
+        return await self._page([each.number for each in await self._family(found)], **how)
+
+    async def _page(self, entries: Sequence[int], *, limit: int = 100, **how: Any) -> ReceiptPage:
+        pages = [await self.ledger.receipts(entry=each, limit=limit, **how) for each in entries]
+        if len(pages) == 1:
+            return pages[0]
+        every = [each for page in pages for each in page.receipts]
+        every.sort(key=lambda each: each.number, reverse=True)
+        is_cut = len(every) > limit or any(page.cursor is not None for page in pages)
+        receipts = tuple(every[:limit])
+        return ReceiptPage(receipts, receipts[-1].number if is_cut and receipts else None)
 
     async def _refuse_double(self, found: Listed) -> None:
         if self.refuse_name is not None:
@@ -152,7 +197,8 @@ class Service:
         used = await self.ledger.costs_of([each.number for each in receipts]) if receipts else {}
         for each in receipts:
             if each.entry not in known:
-                known[each.entry] = await self.ledger.entry(each.entry)
+                entry = await self.ledger.entry(each.entry)
+                known[each.entry] = None if entry is None else await self._whole(entry)
             line, cost = self._line(each, known[each.entry]), used.get(each.number, Usage()).cost
             lines.append(line if cost is None else structs.replace(line, cost=cost / DOLLAR))
         return tuple(lines)
@@ -267,7 +313,8 @@ class Service:
     def _line(self, filed: Filed, found: Listed | None) -> views.ReceiptLine:
         filed = self._current(filed)
         title = filed.title or (found.mark.title if found else "")
-        return views.receipt_line(filed, title, self._zone_of(found))
+        line = views.receipt_line(filed, title, self._zone_of(found))
+        return line if found is None else structs.replace(line, entry=found.number)
 
     def _entry_line(self, found: Listed) -> views.EntryLine:
         return views.entry_line(found, self._zone_of(found))
@@ -291,7 +338,7 @@ class Service:
         """Return a page of the entries, oldest first."""
         found = [
             each
-            for each in await self.ledger.entries()
+            for each in without_parts(await self.ledger.entries())
             if each.number > (cursor or 0) and (with_gone or each.gone_at is None)
         ]
         page = found[:limit]
@@ -315,11 +362,12 @@ class Service:
         known = await self.ledger.summaries(with_gone=with_gone or entry_filter.with_gone)
         if self.is_over:
             known = [_not_running(each) for each in known]
+        known, wholes = fold_parts(known)
         if numbers is not None:
             known = [each for each in known if each.number in numbers]
         if agent := entry_filter.agent:
-            listed = await self.ledger.entries()
-            theirs = {each.number for each in listed if agent in each.agents}
+            listed = (each for each in await self.ledger.entries() if agent in each.agents)
+            theirs = {wholes.get(each.number, each.number) for each in listed}
             known = [each for each in known if each.number in theirs]
         fitting, counts = await asyncio.to_thread(filtered, known, entry_filter, sort)
         page = fitting[offset : offset + limit]
@@ -336,7 +384,11 @@ class Service:
         for trait in (Trait.BROKEN, Trait.MISSING, Trait.PAUSED):
             troubled += await ledger.entries_that_are(trait, limit=BATCH)
         bad, pending = await ledger.bad_results(), await self._open()
-        return attention(bad, pending, troubled, await ledger.acknowledged(), now=self.clock.now())
+        filed = (*pending, *(each.filed for each in bad))
+        tasks = {each.entry for each in filed if each.work in _OF_TASKS}
+        wholes = await self.wholes(tasks.union(each.number for each in troubled))
+        how: dict[str, Any] = {"now": self.clock.now(), "wholes": wholes}
+        return attention(bad, pending, troubled, await ledger.acknowledged(), **how)
 
     async def inbox(self, *, limit: int = 100) -> views.Inbox:
         """Return the entries that need attention, and those whose state is acknowledged."""
@@ -417,7 +469,7 @@ class Service:
 
     async def search(self, text: str, *, limit: int = 12) -> views.SearchResults:
         """Find entries, files and receipts; an entry whose title begins with the text is first."""
-        known = await self.ledger.summaries()
+        known, _ = fold_parts(await self.ledger.summaries())
         found, _ = await asyncio.to_thread(
             filtered, known, EntryFilter(search=text), EntrySort.TITLE
         )
@@ -446,9 +498,7 @@ class Service:
         return views.SearchResults(results=tuple(results))
 
     async def _entry_row(self, found: Listed, state: EntryState) -> views.EntryRow:
-        page = await self.ledger.receipts(
-            entry=found.number, statuses=GOING | states.FINAL, limit=ENDS
-        )
+        page = await self._receipts(found, statuses=GOING | states.FINAL, limit=ENDS)
         known = [
             self._current(each)
             for each in page.receipts
@@ -471,14 +521,10 @@ class Service:
             period = f"from {key_time(since)} to {key_time(until)}"
             raise views.RequestError(f"the period {period} is empty")
         found = None if entry is None else await self.named(entry)
-        page = await self.ledger.receipts(
-            entry=None if found is None else found.number,
-            since=since,
-            until=until,
-            statuses=[*map(Status, statuses)],
-            cursor=cursor,
-            limit=limit,
-        )
+        how: dict[str, Any] = {"since": since, "until": until, "cursor": cursor, "limit": limit}
+        how["statuses"] = [*map(Status, statuses)]
+        reading = self.ledger.receipts if found is None else partial(self._receipts, found)
+        page = await reading(**how)
         receipts = await self._lines(page.receipts)
         return views.History(receipts=receipts, cursor=page.cursor)
 
@@ -522,18 +568,18 @@ class Service:
         *obstacle* says what a receipt waits for at the gate.
         """
         found = await self.named(entry)
-        last = None if going else await self.ledger.last_run(found.number)
-        if last is not None:
-            return await self.run(last.number)
         if not going:
+            ran = [await self.ledger.last_run(each.number) for each in await self._family(found)]
+            if last := max((each.number for each in ran if each is not None), default=0):
+                return await self.run(last)
             raise views.RunNotFoundError(found.mark.title)
-        page = await self.ledger.receipts(entry=found.number, statuses=GOING)
+        page = await self._receipts(found, statuses=GOING)
         runs = [(await self.ledger.runs_of(each.number))[-1].number for each in page.receipts]
         if len(runs) == 1:
             return await self.run(runs[0])
         title = found.mark.title
         if not runs:
-            waits = await self._waiting(found.number, self._zone_of(found), obstacle)
+            waits = await self._waiting(found, self._zone_of(found), obstacle)
             hint = waits or "; see `horae status`"
             raise views.RunStateError(title, f"no run is in progress{hint}")
         several = f"several runs are in progress; name one: {', '.join(map(str, sorted(runs)))}"
@@ -581,8 +627,11 @@ class Service:
         if window is None:
             last = [await self._told(each, about.zone) for each in await self._last(found)]
             coming = explain.answers(found, [], _coming(found, now=now), now=now)
+            idle = await self._idle(found, last)
             if not coming and (not last or isinstance(found.item, Entry)):
-                coming = [explain.nothing_comes(found, last, await self._idle(found, last))]
+                coming = [explain.nothing_comes(found, last, idle)]
+            elif idle:
+                coming.append(explain.nothing_comes(found, last, idle))
             return explain.why_lines(about, [*last, *(() if obstacle else coming)], **how)
         check_calendar(window.start, window.end)
         start, end = window.start - TINY, window.end - TINY
@@ -593,9 +642,7 @@ class Service:
         is_cut = len(moments) > limit
         if is_cut:
             end = moments.pop().at - TINY  # where the moments end, the receipts do, too
-        page = await self.ledger.receipts(
-            entry=found.number, since=window.start, until=end, limit=limit + _BESIDE
-        )
+        page = await self._receipts(found, since=window.start, until=end, limit=limit + _BESIDE)
         if page.cursor is not None:  # of what was before the oldest receipt here, others tell
             receipts = [each.receipt for each in page.receipts]
             told_of = [each for each in receipts if states.is_planned(each.key)]
@@ -610,23 +657,31 @@ class Service:
 
     async def _idle(self, found: Listed, last: Sequence[views.WhyLine]) -> str:
         """Return why a task of the board is not assigned, unless it is already."""
-        item, is_open = found.item, any(each.status in states.OPEN for each in last)
-        is_task = isinstance(item, Entry) and item.work is rules.Work.DISPATCH
-        if self.unassigned is None or not is_task or is_open:
+        task = await self._task(found)
+        if self.unassigned is None or any(each.status in states.OPEN for each in last):
             return ""
-        return await self.unassigned(found.mark.address)
+        return "" if task is None else await self.unassigned(task.mark.address)
+
+    async def _task(self, found: Listed) -> Listed | None:
+        """Return the entry by which an open task is dispatched: a task, or a part of one."""
+        for each in await self._family(found):
+            is_task = isinstance(each.item, Entry) and each.item.work is rules.Work.DISPATCH
+            if is_task and (each.gone_at is None or each.number == found.number):
+                return each
+        return None
 
     async def last(self, entry: int, statuses: Collection[Status] = ()) -> views.ReceiptLine | None:
-        newest = await self._newest(entry, statuses)
+        family = await self._family(await self.named(str(entry)))
+        newest = await self._newest([each.number for each in family], statuses)
         return None if newest is None else (await self._lines([newest]))[0]
 
-    async def _newest(self, entry: int, statuses: Collection[Status] = ()) -> Filed | None:
-        """Return the newest receipt of an entry; that of an edit is about no time and no run."""
+    async def _newest(
+        self, entries: Sequence[int], statuses: Collection[Status] = ()
+    ) -> Filed | None:
+        """Return the newest receipt of entries; that of an edit is about no time and no run."""
         cursor: int | None = None
         while True:
-            page = await self.ledger.receipts(
-                entry=entry, statuses=statuses, cursor=cursor, limit=20
-            )
+            page = await self._page(entries, statuses=statuses, cursor=cursor, limit=20)
             for each in page.receipts:
                 if each.receipt.reason.code != ReasonCode.ENTRY_BROKEN:
                     return each
@@ -634,15 +689,21 @@ class Service:
                 return None
 
     async def _last(self, found: Listed) -> list[Filed]:
+        """Return the last receipts that tell of an entry, and of each of its parts."""
+        last = [filed for each in await self._family(found) for filed in await self._last_of(each)]
+        return sorted(last, key=lambda each: each.number)
+
+    async def _last_of(self, found: Listed) -> list[Filed]:
+        entry = found.number
         since = found.item.accounted_to if isinstance(found.item, Entry) else None
-        page = await self.ledger.receipts(entry=found.number, since=since, limit=20)
+        page = await self.ledger.receipts(entry=entry, since=since, limit=20)
         last = [each for each in page.receipts if states.is_planned(each.receipt.key)][:1]
         if not last:
-            newest = await self._newest(found.number)
+            newest = await self._newest([entry])
             last = [] if newest is None else [newest]
         if not last or last[0].status is not Status.SKIPPED:
             return last
-        page = await self.ledger.receipts(entry=found.number, statuses=states.OPEN, limit=BATCH)
+        page = await self.ledger.receipts(entry=entry, statuses=states.OPEN, limit=BATCH)
         return [*page.receipts[-1:], *last]
 
     async def _told(self, filed: Filed, zone_name: str) -> views.WhyLine:
@@ -666,21 +727,24 @@ class Service:
         async def lines(filed: Iterable[Filed]) -> tuple[views.ReceiptLine, ...]:
             return await self._lines(islice(filed, limit))
 
-        async def newest(filed: Iterable[Filed]) -> tuple[views.ReceiptLine, ...]:
+        async def newest(filed: Sequence[Filed]) -> tuple[views.ReceiptLine, ...]:
             first: dict[int, Filed] = {}
             times: Counter[int] = Counter()
+            wholes = await self.wholes(each.entry for each in filed)
             for each in sorted(filed, key=lambda each: each.number, reverse=True):
-                first.setdefault(each.entry, each)
-                times[each.entry] += each.receipt.count
+                entry = wholes.get(each.entry, each.entry)
+                first.setdefault(entry, each)
+                times[entry] += each.receipt.count
             told = await lines(first.values())
             return tuple(structs.replace(each, times=times[each.entry]) for each in told)
 
         async def shown(trait: Trait) -> tuple[views.EntryLine, ...]:
-            return tuple(map(self._entry_line, await ledger.entries_that_are(trait, limit=limit)))
+            found = without_parts(await ledger.entries_that_are(trait, limit=limit))
+            return tuple(map(self._entry_line, found))
 
         in_line = sorted(pending, key=lambda each: (each.receipt.start_at, each.number))
         agents = await self.agents(limit=limit, pending=in_line)
-        coming = [] if self._obstacle() else await ledger.coming(limit=limit)
+        coming = [] if self._obstacle() else without_parts(await ledger.coming(limit=limit))
         broken = await ledger.entries_that_are(Trait.BROKEN, limit=BATCH)
         problems = [*engine.problems, *map(broken_words, broken)]
         # In its first minute an engine still decides about what came while none ran.
@@ -712,7 +776,7 @@ class Service:
             running=await lines(each for each in in_line if each.status in GOING),
             waiting=await lines(each for each in in_line if each.status in WAITS),
             next=tuple(map(self._entry_line, coming)),
-            late=await newest(each for each in planned if each.lateness > GRACE),
+            late=await newest([each for each in planned if each.lateness > GRACE]),
             missed=await newest(await recent({Status.MISSED})),
             failed=await newest([*await recent(states.BAD), *bad]),
             paused=await shown(Trait.PAUSED),
@@ -809,10 +873,13 @@ class Service:
         if end is not None and end <= now:
             shown = moment_text(end, self._zone_of(found))
             raise views.RequestError(f"{shown} is in the past; name a later time")
-        done = await self.ledger.pause(found.number, now=now, term=self.term, note=note, until=end)
-        if done is not None:
+        how: dict[str, Any] = {"now": now, "term": self.term, "note": note, "until": end}
+        family = await self._family(found)
+        done = [await self.ledger.pause(each.number, **how) for each in family]
+        if any(each is not None for each in done):
             self.poke()
-            return await self._again(found, views.PauseResult, changed=True, skipped=done)
+            skipped = sum(filter(None, done))
+            return await self._again(found, views.PauseResult, changed=True, skipped=skipped)
         refuse_gone(found)
         if note or end is not None:
             reason = f"the entry is already paused{explain.rest_words(found)}"
@@ -822,7 +889,9 @@ class Service:
     async def resume(self, entry: views.EntryName) -> views.ResumeResult:
         """Resume a paused entry."""
         found = await self.named(entry)
-        done = await self.ledger.resume(found.number, now=self.clock.now(), term=self.term)
+        how: dict[str, Any] = {"now": self.clock.now(), "term": self.term}
+        family = await self._family(found)
+        done = any([await self.ledger.resume(each.number, **how) for each in family])
         if done:
             self.poke()
         else:
@@ -843,6 +912,7 @@ class Service:
         """
         now, parent = self.clock.now(), None
         found = await self.named(entry)
+        found = await self._task(found) or found  # a request for an open task dispatches it
         if parent_run is not None:
             inside = await self.run_of(parent_run)
             parent = inside.receipt if inside.ended_at is None else None
@@ -900,15 +970,16 @@ class Service:
         again = asked if changed else await self.run(number)
         if again.ended_at is not None:
             ended, place = moment_text(again.ended_at, again.zone), again.zone
-            waits = await self._waiting(again.entry, place) if again.status in WAITS else ""
+            found = await self.named(str(again.entry))
+            waits = await self._waiting(found, place) if again.status in WAITS else ""
             ended = f"run {number} already ended at {ended}{waits}"
             raise views.RunStateError(again.title, ended)
         return views.CancelResult(**structs.asdict(again), changed=changed)
 
     async def _waiting(
-        self, entry: int, place: str, obstacle: Callable[[int], str] = lambda _: ""
+        self, found: Listed, place: str, obstacle: Callable[[int], str] = lambda _: ""
     ) -> str:
-        page = await self.ledger.receipts(entry=entry, statuses=WAITS, limit=BATCH)
+        entry, page = found.number, await self._receipts(found, statuses=WAITS, limit=BATCH)
         if not page.receipts:
             return ""
         first = min(page.receipts, key=lambda each: (each.receipt.start_at, each.number))
@@ -1039,10 +1110,10 @@ def near_names(word: str, named: Iterable[tuple[str, str]]) -> list[str]:
         for name in (*ids, title):
             by_case[name.casefold()] = name, address
     near = get_close_matches(wanted, by_case, n=6, cutoff=0.6)
-    inside = islice((folded for folded in by_case if wanted and wanted in folded), 6)
+    inside = islice((each for each in by_case if wanted and wanted in each), 6)
     meant: dict[str, str] = {}
-    for folded in (*near, *inside):
-        name, address = by_case[folded]
+    for each in (*near, *inside):
+        name, address = by_case[each]
         meant.setdefault(address, name)
     return list(meant.values())[:3]
 

@@ -44,15 +44,13 @@ class Scanned(NamedTuple):
     """An entry of a source, and the text that its digest stands for.
 
     `broken` says why that text cannot be read: then the last good entry stays as it was, and `item`
-    counts only if there was none. `titles` are all that its source may give it by itself: a change
-    from one of them to another is not an edit.
+    counts only if there was none.
     """
 
     mark: Mark
     item: Entry | Unarmed
     text: str = ""
     broken: str = ""
-    titles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -304,7 +304,6 @@ class _ScannedEntry(NamedTuple):
     item: Entry | Unarmed
     text: str
     broken: str
-    titles: tuple[str, ...]
 
 
 class _ScanScope:
@@ -448,8 +447,6 @@ class _Taking:
         names = ("address", "title", "rule")
         changes = {name: [row[name], getattr(mark, name)] for name in names}
         told = {name: pair for name, pair in changes.items() if pair[0] != pair[1]}
-        if row["title"] in found.titles:
-            told.pop("title", None)
         if was.gone_at is not None or told:  # what a person would call a change
             kind = "entry_changed" if was.gone_at is None else "entry_back"
             tx.tell(kind, now=now, entry=was.number, facts=told)
@@ -569,7 +566,6 @@ def _facts(found: _ScannedEntry, commit: str | None) -> dict[str, Any]:
 
 
 def _read(scanned: Scanned) -> _ScannedEntry:
-    mark, item, text, broken, titles = scanned
+    mark, item, text, broken = scanned
     mark = Mark(plain(mark.address), plain(mark.title), plain(mark.rule), mark.body)
-    titles = tuple(map(plain, titles))
-    return _ScannedEntry(mark, plain(item.origin.file), item, text, broken, titles)
+    return _ScannedEntry(mark, plain(item.origin.file), item, text, broken)

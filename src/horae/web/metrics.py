@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horae.core.actor import Scope
+from horae.core.inbox import without_parts
 from horae.core.receipt import ENDS, RECEIPT_STATUSES, Status, is_planned
 from horae.web.answer import HEADERS, harmless
 from horae.web.front import Front
@@ -125,7 +126,7 @@ class Counts:
         is_well = engine.trouble is None and not engine.is_blank and engine.turned_at is not None
         of["well"].set(is_well)
         found = [] if engine.is_blank else await ledger.coming(limit=ENTRIES)
-        coming = [(each.next_at.timestamp(), each) for each in found if each.next_at]
+        coming = [(e.next_at.timestamp(), e) for e in without_parts(found) if e.next_at]
         of["next"].set(min((at for at, _ in coming), default=float("nan")))
         for at, each in coming:
             of["next_of"].labels(str(each.number), each.mark.title).set(at)

@@ -125,7 +125,7 @@ async def test_a_paused_task_shows_what_comes_after_its_pause(tmp_path: Path) ->
         assert ledger is not None
         scan = await BoardSource(Board.below(tmp_path), now=here.front.clock.now).scan({})
         await ledger.scan("board", scan, now=at, term=1)
-        [entry] = await ledger.find("Water the beds")
+        [entry] = await ledger.find("task:7")
         until = at + timedelta(days=9)
         await ledger.pause(entry.number, now=at, term=1, until=until)
         [later, *_] = (await here.get(PLACE))["next"]

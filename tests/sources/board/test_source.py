@@ -26,12 +26,13 @@ from horae.core.entry import (
     Work,
     key_time,
 )
+from horae.core.explain import WhyQuestion
 from horae.core.ports import Ended, Job, Process, Run, Unreleased
 from horae.core.project import next_moment
-from horae.core.receipt import Filed, Receipt, Status
+from horae.core.receipt import Filed, Reason, ReasonCode, Receipt, Status
 from horae.core.service import Service
 from horae.core.source import match
-from horae.core.views import AmbiguousEntryError
+from horae.core.views import AmbiguousEntryError, EngineFacts
 from horae.files.read import PlanFileError
 from horae.sources.board import tasks
 from horae.sources.board.recycle import NET, is_net
@@ -158,15 +159,6 @@ def test_an_open_task_is_an_entry_that_somebody_can_be_asked_to_do(root: Path, s
     assert (found.text, entry.digest) == (text, sha256(text.encode()).hexdigest())
 
 
-def test_what_recurs_is_handed_out_under_a_name_of_its_own(root: Path) -> None:
-    put(root, "7.md", task(7, "cron_schedule: 0 9 * * *"))
-    titles = {
-        address: each.title
-        for address, each in armed(scanned(BoardSource(Board.below(root), now=wednesday))).items()
-    }
-    assert titles == {"task:7": "Report", "task:7:work": "Report (work)"}
-
-
 @pytest.mark.parametrize("field", ["status: done", "status: archived", "tags: [archived]"])
 def test_a_closed_task_is_nothing_to_be_done(root: Path, field: str) -> None:
     put(root, "1.md", task(1, field))
@@ -261,6 +253,42 @@ def test_a_board_that_is_gone_takes_its_tasks_with_it_and_is_a_problem(root: Pat
     assert (known.is_bare, scan.is_bare) == (False, True)
 
 
+@pytest.mark.parametrize("status", ["todo", "done"])
+@story
+async def test_a_recurring_task_is_one_entry_in_every_list(root: Path, status: str) -> None:
+    put(root, "1.md", task(1, "cron_schedule: 0 9 * * *", f"status: {status}"))
+    clock, ledger = ManualClock(WEDNESDAY), await SqliteLedger.in_memory()
+    source = BoardSource(Board.below(root), now=clock.now)
+    await ledger.scan("board", await source.scan({}), now=clock.now(), term=1)
+    known = {each.mark.address: each.number for each in await ledger.entries()}
+    assert len(known) == 2  # in the ledger: how it recurs, and its work or that it is due back
+    service = Service(ledger=ledger, clock=clock, ids=iter("abcdef").__next__)
+    for number in known.values():
+        reason = Reason(ReasonCode.OTHER, "to see where it is shown")
+        receipt = Receipt(f"manual:{number}", Status.MISSED, reason, clock.now(), clock.now())
+        await ledger.add(number, [receipt], now=clock.now(), term=1)
+    report = await service.status(EngineFacts(is_running=True, directory=".horae"))
+    assert report.entries == 1
+    assert [(line.title, line.times) for line in report.missed] == [("Report", 2)]
+    assert [line.address for line in (await service.entry_list()).entries] == ["task:1"]
+    assert [line.address for line in (await service.entries()).entries] == ["task:1"]
+    assert [line.entry for line in (await service.inbox()).entries] == [known["task:1"]]
+    for word in (*known, "Report", *map(str, known.values())):
+        history = (await service.history(word)).receipts
+        assert [(line.title, line.entry) for line in history] == [("Report", known["task:1"])] * 2
+        told = (await service.why(WhyQuestion(word))).answers
+        assert {line.receipt for line in told} >= {line.receipt for line in history}
+    # A request works on it while it is open, and brings it back when it is done.
+    asked = await ledger.receipt((await service.run_now("Report")).receipt)
+    assert asked is not None
+    assert asked.work is (Work.DISPATCH if status == "todo" else Work.RECYCLE)
+    await service.pause("Report")
+    assert all(each.pause is not None for each in await ledger.entries())
+    await service.resume("task:1")
+    assert all(each.pause is None for each in await ledger.entries())
+    await ledger.close()
+
+
 @story
 async def test_of_two_tasks_with_one_title_both_are_named_and_each_goes_by_its_number(
     root: Path,
@@ -281,7 +309,7 @@ async def test_of_two_tasks_with_one_title_both_are_named_and_each_goes_by_its_n
     for each in told.value.candidates:
         for word in (str(each["entry"]), str(each["address"])):
             assert (await service.named(word)).number == each["entry"]
-    assert (await service.named("task:2:work")).mark.title == "Report (work)"
+    assert (await service.named("task:2:work")).mark.address == "task:2"
     (root / "board/tasks/1.md").unlink()
     for _ in range(2):
         await engine.rescan("board")
@@ -390,7 +418,7 @@ def hours(root: Path, now: datetime = WEDNESDAY) -> list[tuple[str, str]]:
         ),
         (
             ("cron_schedule: 0 9 * * MON", "status: done", "cron_last_run: 2026-03-29T00:00:00Z"),
-            [("Report", "2026-03-30T09:00:00Z"), ("Report (recycle)", "2026-03-30T09:00:00Z")],
+            [("Report", "2026-03-30T09:00:00Z"), ("Report", "2026-03-30T09:00:00Z")],
         ),
     ],
 )
@@ -546,7 +574,7 @@ async def test_a_trigger_that_passes_while_the_task_is_not_done_waits_for_it(roo
     assert engine.task.text("claimed_by") is None
     assert await engine.history() == [
         ("Report", "03-30 09:00", "no_work"),
-        ("Report (recycle)", "03-30 09:00", "done"),
+        ("Report", "03-30 09:00", "done"),
     ]
     assert [(each["event"], each["task"]) for each in engine.events()] == [("task_recycled", "#42")]
     await engine.down()
@@ -595,7 +623,7 @@ async def test_a_net_that_nobody_took_away_finds_that_it_came_back(root: Path) -
     await engine.advance(3 * HOUR)  # and nobody notices that the file has changed
     assert await engine.history() == [
         ("Report", "03-30 09:00", "done"),
-        ("Report (recycle)", "03-30 09:01", "no_work"),
+        ("Report", "03-30 09:01", "no_work"),
     ]
     [filed] = (await engine.ledger.receipts(statuses=(Status.NO_WORK,))).receipts
     assert filed.receipt.reason == "already recycled at 2026-03-30T09:00:00Z"

@@ -73,9 +73,8 @@ async def task(asked: PageRequest) -> Sheet:
     said, tag = await offered(front.tasks, "board").task(number)
     text = (await asyncio.to_thread(read_plan, said.file)).text
     history: list[ReceiptLine] = []
-    for name in (f"task:{number}:work", f"task:{number}"):
-        with suppress(EntryNotFoundError):  # it has no schedule, or nothing assigns it
-            history += (await front.service.history(name, limit=10)).receipts
+    with suppress(EntryNotFoundError):  # no engine has read it yet
+        history += (await front.service.history(f"task:{number}", limit=10)).receipts
     values = {**_card(said), "tag": tag, "text": text, "history": history}
     return Sheet("task.html", f"#{number} {said.title}", "board", values)
 

@@ -47,7 +47,7 @@ from horae.sources.board.tasks import ELSEWHERE, Board, TaskAmbiguousError, ambi
 if TYPE_CHECKING:
     from horae.core.ports import Ledger
 
-READER: Final = 5  # to be raised when the same task would give another entry
+READER: Final = 6  # to be raised when the same task would give another entry
 ODD: Final = "task"  # the code of findings about a task
 _LOOK: Final = 100  # events of the ledger per page
 MOST_EVENTS: Final = 10 * 2**20  # bytes of `events.jsonl` before it is rotated
@@ -271,9 +271,7 @@ def _open(task: Task, content: Content, file: str) -> Iterator[Scanned]:
     if task.status in CLOSED or task.is_archived:
         return
     address, assignee = work_address(task.id), task.text("assignee")
-    # Of a task that recurs there are two entries: its own name means when it comes back.
-    titles = (task.title, f"{task.title} (work)")
-    title = titles[0] if task.cron_schedule is None else titles[1]
+    title = task.title
     # One task never turns into another, however alike they look: the number is in every sign.
     # The third is stored and compared: another text would end the rule of every open task.
     mark = Mark(address, title, f"handed out as #{task.id}", digest_of(address))
@@ -281,11 +279,11 @@ def _open(task: Task, content: Content, file: str) -> Iterator[Scanned]:
     try:
         policy = work_policy(task)
     except ScheduleError as error:
-        yield Scanned(mark, Unarmed(address, origin, title, str(error)), content.text, "", titles)
+        yield Scanned(mark, Unarmed(address, origin, title, str(error)), content.text)
         return
     how = (core.OnDemandRule(), Work.DISPATCH, (assignee,) if assignee else (), policy)
     entry = Entry(address, origin, title, *how, digest=digest_of(content.text))
-    yield Scanned(mark, entry, content.text, "", titles)
+    yield Scanned(mark, entry, content.text)
 
 
 def _recurring(task: Task, content: Content, file: str, now: datetime) -> Iterator[Scanned]:
@@ -319,7 +317,6 @@ def _recurring(task: Task, content: Content, file: str, now: datetime) -> Iterat
             entry,
             address=f"{entry.address}:back",
             origin=Origin(file, places["status"].line),
-            title=f"{task.title} (recycle)",
             rule=recycle.back_rule(task, at, now=now),
         )
         mark = Mark(owed.address, owed.title, core.key_time(at), digest_of(owed.address))

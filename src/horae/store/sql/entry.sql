@@ -108,10 +108,14 @@ SELECT * FROM entry WHERE next_at IS NOT NULL ORDER BY next_at, number LIMIT :li
 
 -- name: counts
 -- How many may fire, and how many were due before a moment; what has a next moment may.
+-- The parts of a recurring task (`:work` and `:back`, both of five letters) are not counted.
 SELECT
-  (SELECT count(*) FROM entry WHERE next_at IS NOT NULL)
-  + (SELECT count(*) FROM entry
-     WHERE next_at IS NULL AND gone_at IS NULL AND paused_at IS NULL AND unarmed IS NULL) AS armed,
+  (SELECT count(*) FROM entry
+   WHERE (next_at IS NOT NULL OR gone_at IS NULL AND paused_at IS NULL AND unarmed IS NULL)
+     AND NOT (source = 'board' AND EXISTS (
+       SELECT 1 FROM entry AS whole
+       WHERE whole.source = 'board' AND whole.gone_at IS NULL
+         AND whole.address = substr(entry.address, 1, length(entry.address) - 5)))) AS armed,
   (SELECT count(*) FROM entry WHERE next_at < :due_before) AS overdue;
 
 -- name: that_are_agent
