@@ -55,7 +55,7 @@ def test_a_command_gets_the_tasks_of_a_cluster_as_many_at_a_time_as_it_may(stage
     command = [
         "sh",
         "-c",
-        "cat >/dev/null; echo $HORAE_TASK >>watered; git add watered; git commit -qm Water",
+        "cat >/dev/null; touch $HORAE_TASK; git add .; git commit -qm Water",
     ]
     stage.write(tasks, more=f"[board]\ncommand = {json.dumps(command)}\nmax = 2\n")
     for name in ("east", "west"):
