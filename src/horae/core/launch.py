@@ -324,9 +324,7 @@ class Launch:
             raise RunError(f"the text of the entry is not in the ledger (digest {digest})")
         try:
             return await self.runner.hold(with_call(job))
-        except (ports.HeldBackError, ports.NoRoomError, ports.LauncherLostError, RunError):
-            raise
-        except ports.LedgerError:
+        except ports.NOT_STARTED:
             raise
         except HoraeError as error:
             raise RunError(str(error)) from error

@@ -646,6 +646,10 @@ class SecretError(HeldBackError, code="secret", exit_code=Exit.FINDINGS):
         super().__init__(Reason(ReasonCode.SECRET_UNREADABLE, words))
 
 
+# Why a run is not started; who makes a run lets these pass as they are.
+NOT_STARTED: Final = (HeldBackError, NoRoomError, RunError, LauncherLostError, LedgerError)
+
+
 class UnaskedSecretError(SecretError):
     """A secret that a look does not read, as that would call a command."""
 

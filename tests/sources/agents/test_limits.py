@@ -231,6 +231,29 @@ def test_a_limit_and_what_it_holds_outlive_an_engine_that_is_killed(ground: Grou
 
 
 @story
+async def test_a_tick_without_room_in_the_budget_of_its_agent_is_skipped_and_a_task_is_held(
+    ground: Ground,
+) -> None:
+    ground.program("agent", "", "llm-no-work.txt")
+    ground.open("agent")
+    ground.member("wren", f"{ground.side}/agent", ":BUDGET: 1 run/day")
+    board = ground.root / "board" / "tasks"
+    board.mkdir(parents=True)
+    async with ground.kept() as app:
+        await ticked(app, "wren")
+        await ended(app, 1)
+        await ticked(app, "wren")
+        [tick, _] = await ended(app, 2)
+        assert (tick.status, tick.receipt.reason.code) == (Status.SKIPPED, ReasonCode.BUDGET)
+        (board / "1.md").write_text("---\nid: 1\ntitle: Sow\nstatus: todo\n---\nSow.\n")
+        ground.pass_by(app, timedelta(seconds=8))
+        [work] = await are(app, Status.HELD, 1)
+        assert (work.title, work.receipt.reason.code) == ("Sow", ReasonCode.BUDGET)
+        assert "status: todo" in (board / "1.md").read_text()
+        assert ground.starts() == Counter({"wren agent": 1})
+
+
+@story
 async def test_two_accounts_of_one_program_do_not_hold_each_other(ground: Ground) -> None:
     ground.program("claude", rejected(ground.clock.now() + HOUR))
     ground.member("wren", f"{ground.side}/claude")

@@ -295,7 +295,7 @@ class DispatchRunner:
             )
         except (ports.LauncherLostError, ports.LedgerError):
             raise  # it is asked for again, and knows its own claim
-        except ports.HeldBackError as error:
+        except (ports.HeldBackError, ports.NoRoomError) as error:
             await self._move(errand, Status.LIMITED, error.reason)
             raise
         except (HoraeError, OSError) as error:

@@ -78,7 +78,7 @@ class KeeperRunner:
     async def hold(self, job: ports.Job) -> ports.Held:
         try:
             return await self._hold(job)
-        except (ports.HeldBackError, ports.RunError, ports.LauncherLostError, ports.LedgerError):
+        except ports.NOT_STARTED:
             raise
         except (HoraeError, OSError) as error:  # one agent's trouble is not the engine's
             raise ports.RunError(str(error)) from error

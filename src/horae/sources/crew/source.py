@@ -187,6 +187,7 @@ class CrewSource:
                 work=Work.TICK,
                 agents=(member.name,),
                 policy=policy,
+                zone=self.rhythm.zone_name,
                 digest=digest,
             )
             mark = Mark(address, member.name, f"every {format_duration(base)}", digest)
