@@ -31,7 +31,7 @@ def summary(number: int = 1, title: str = "Digest", **more: Any) -> EntrySummary
         ({"last_status": Status.RUNNING, "failures": 2}, EntryState.RUNNING),
         ({"last_status": Status.STARTING, "is_paused": True}, EntryState.RUNNING),
         ({"is_paused": True, "failures": 3}, EntryState.PAUSED),
-        ({"is_unarmed": True, "is_broken": True}, EntryState.UNARMED),
+        ({"is_unarmed": True, "is_broken": True}, EntryState.BROKEN),
         ({"is_broken": True, "failures": 1}, EntryState.BROKEN),
         ({"is_gone": True, "is_paused": True}, EntryState.GONE),
         ({"is_new": True}, EntryState.NEW),

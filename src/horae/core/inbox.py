@@ -158,7 +158,7 @@ ENDS: Final = 20  # of an entry in a list
 class EntryState(StrEnum):
     RUNNING = "running"
     FAILING = "failing"  # its last run failed
-    BROKEN = "broken"  # its text cannot be read; the last valid text is used
+    BROKEN = "broken"  # its text cannot be read; the last valid text is used, if there is one
     ARMED = "armed"  # it runs when its rule says so
     PAUSED = "paused"
     UNARMED = "unarmed"  # it cannot run, and its reason says why
@@ -216,10 +216,10 @@ class EntrySummary(NamedTuple):
             return EntryState.RUNNING
         if self.is_paused:
             return EntryState.PAUSED
-        if self.is_unarmed:
-            return EntryState.UNARMED
         if self.is_broken:
             return EntryState.BROKEN
+        if self.is_unarmed:
+            return EntryState.UNARMED
         if self.is_new:
             return EntryState.NEW
         return EntryState.FAILING if self.failures else EntryState.ARMED
