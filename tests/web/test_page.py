@@ -305,6 +305,23 @@ async def test_now_says_what_runs_what_comes_and_what_failed_and_why(tmp_path: P
 
 
 @story
+async def test_an_empty_engine_shows_how_to_begin(tmp_path: Path) -> None:
+    async with opened(tmp_path, "#+TITLE: Nothing yet\n") as open_:
+        text = ""
+        for path in ("/", "/entries"):
+            text = await open_.page(path)
+            assert ":SCHEDULE: every minute" in text
+            assert "horae demo" in text
+            assert str(tmp_path) not in text
+        plan = re.findall(r"<pre[^>]*>(.*?)</pre>", text, re.DOTALL)[0]
+        (tmp_path / "plan.org").write_text(plan)
+        await open_.here.post("rescan")
+        assert "Say hello" in await open_.page("/")
+        assert 'id="begin"' not in await open_.page("/")
+        assert 'id="begin"' not in await open_.page("/entries?q=nothing")
+
+
+@story
 async def test_what_waits_says_what_it_waits_for(tmp_path: Path) -> None:
     async with opened(tmp_path) as open_:
         for _ in range(5):

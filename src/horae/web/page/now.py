@@ -60,6 +60,7 @@ async def now(asked: PageRequest) -> Sheet:
         "slots": front.engine.gate.capacity.slots,
         "held": len(front.engine.gate.holders),
         "ended": ended.receipts,
+        "is_empty": not (stands.entries or stands.unarmed or stands.paused or ended.receipts),
         "tags": {
             each.entry: tag_of_entry(await front.service.named(str(each.entry)))
             for each in stands.paused
@@ -67,7 +68,7 @@ async def now(asked: PageRequest) -> Sheet:
         "band": await band(asked),
         "Status": Status,
     }
-    return Sheet("now.html", "Now", "now", values, every=1 if going else 15)
+    return Sheet("now.html", "Now", "now", values, every=1 if going else 30)
 
 
 def _others(problems: Sequence[str], inbox: Sequence[InboxLine]) -> list[str]:
