@@ -41,6 +41,7 @@ LOOK: Final = timedelta(seconds=0.1)  # between two looks at a log that grows
 HEARTBEAT: Final = 15.0  # seconds after which a listener hears that we are still there
 SHARED: Final = 1000  # events that are kept for all listeners
 _LOOK: Final = 0.2  # seconds between two looks for new events
+_IDLE: Final = 1.0  # while none comes
 _BATCH: Final = 20  # so many a reader holds on to while it is slow
 
 
@@ -121,17 +122,19 @@ class Feed:
         return [(each.event, sse(each.kind, each, number=each.event)) for each in found]
 
     async def _look(self) -> None:
+        pause = _LOOK
         while True:
+            pause = min(_IDLE, pause * 1.2)
             try:
                 while found := await self._read(self._last):
                     self._newest.extend(found)
-                    self._last = found[-1][0]
+                    self._last, pause = found[-1][0], _LOOK
                     self._more.set()
                     self._more = asyncio.Event()
             except Exception as error:  # a ledger that cannot be read now may be read later
                 log.debug("cannot read events for the stream: %s", error)
             with suppress(TimeoutError):  # the wait is over
-                await asyncio.wait_for(self._closing.wait(), _LOOK)
+                await asyncio.wait_for(self._closing.wait(), pause)
                 self._more.set()
                 return
 
