@@ -70,19 +70,15 @@ function keyOf(each) {
 
 function item({ kind, title, detail, href, act }) {
   const line = document.createElement("li");
-  const link = document.createElement(act ? "button" : "a");
   const more = document.createElement("small");
-  if (act) {
-    link.addEventListener("click", () => {
-      dialog.close();
-      act.click();
-    });
-  } else link.href = href;
-  link.tabIndex = -1;
-  link.textContent = title;
   more.textContent = detail ? `${kind} · ${detail}` : kind;
   line.role = "option";
-  line.append(link, more);
+  line.append(Object.assign(document.createElement("span"), { textContent: title }), more);
+  line.addEventListener("click", () => {
+    dialog.close();
+    if (act) act.click();
+    else location.assign(href);
+  });
   return line;
 }
 
@@ -105,7 +101,7 @@ function inBox(event) {
   if (event.key === "ArrowDown") mark(marked() + 1);
   else if (event.key === "ArrowUp") mark(marked() - 1);
   else if (event.key === "Escape") dialog.close(); // a search field would only be emptied
-  else if (event.key === "Enter") list.children[marked()]?.firstElementChild.click();
+  else if (event.key === "Enter") list.children[marked()]?.click();
   else return;
   event.preventDefault();
 }
