@@ -1,0 +1,120 @@
+"""What an operator does every morning, each in a few clicks; `pytest -s` prints clicks and seconds."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from web.browser import CHROMIUM, DRIVER, MISSING
+from web.person import somebody, uncomplaining
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from web.person import Person
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason=MISSING)
+
+
+class Task:
+    """Something that an operator does on the pages, and how many clicks it takes."""
+
+    def __init__(self, person: Person) -> None:
+        self.person = person
+        self.clicks = 0
+
+    def click(self, selector: str) -> None:
+        self.clicks += 1
+        self.person.click(selector)
+
+    def press(self, label: str, *, inside: str = "main") -> None:
+        self.clicks += 1
+        self.person.press(label, inside=inside)
+
+
+@contextmanager
+def task(person: Person, name: str) -> Iterator[Task]:
+    """Give a task, which begins at the first page."""
+    person.go("/")
+    began, made = time.perf_counter(), Task(person)
+    yield made
+    print(f"\n{name}: {made.clicks} clicks, {time.perf_counter() - began:.1f} s", end="")
+
+
+@pytest.fixture(scope="module")
+def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
+    with somebody(tmp_path_factory) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def nothing_to_complain_of(person: Person, request: pytest.FixtureRequest) -> Iterator[None]:
+    with uncomplaining(person, request):
+        yield
+
+
+def ended(person: Person, entry: str) -> int:
+    """Let an entry run, and return its receipt when it has ended."""
+    receipt: int = person.ask(f"entries/{entry}/run")["receipt"]
+    person.until(lambda: person.ask(f"receipts/{receipt}", "GET")["ended_at"])
+    return receipt
+
+
+def test_a_failure_is_found_explained_run_again_and_silenced(person: Person) -> None:
+    receipt, entry = ended(person, "evil"), person.ask("entries/evil", "GET")["entry"]
+    with task(person, "find what failed overnight, and why") as found:
+        person.says("exit code 3", f"#in{entry}")
+        found.click(f"#in{entry} a[href='/receipts/{receipt}']")
+        person.says("FAILED: <i>no</i>", "#log")
+        assert found.clicks == 1
+    with task(person, "run it again") as again:
+        again.press("Run again", inside=f"#in{entry}")
+        person.until(lambda: len(person.ask("receipts?entry=evil", "GET")["receipts"]) > 1 or None)
+        assert again.clicks == 1
+    with task(person, "silence it") as silenced:
+        silenced.press("Acknowledge…", inside=f"#in{entry}")
+        person.until(lambda: person.one("#ask[open]"))
+        silenced.press("Acknowledge", inside="#ask")
+        person.says("Acknowledged", "#said")
+        assert silenced.clicks == 2
+
+
+def test_the_job_of_tomorrow_is_moved(person: Person) -> None:
+    entry = person.ask("entries/digest", "GET")["entry"]
+    with task(person, "move tomorrow's job") as moved:
+        moved.click(f"#next{entry} .title, a[href='/entries']")
+        if "/entries/" not in person.driver.current_url:
+            moved.click(f"#e{entry} .title")
+        moved.press("Change schedule…")
+        field = person.until(lambda: person.one("#rule[open] [name=to]"))
+        field.clear()
+        field.send_keys("0 4 * * *")
+        person.until(lambda: person.one("#rule-save:not([disabled])"))
+        moved.press("Save", inside="#rule")
+        person.says("Schedule saved", "#said")
+        person.says("04:00", ".lead")
+        assert moved.clicks <= 4
+    assert ":SCHEDULE: 0 4 * * *" in (person.app.root / "plan.org").read_text()
+
+
+def test_what_an_agent_did_and_what_it_cost_is_seen(person: Person) -> None:
+    receipt = person.ask("agents/wren/tick")["receipt"]
+    person.until(lambda: person.ask(f"receipts/{receipt}", "GET")["ended_at"])
+    with task(person, "see what an agent did and cost") as seen:
+        seen.click("#pages a[href='/crew']")
+        person.until(lambda: person.driver.current_url.endswith("/crew") or None)
+        seen.click(".crew .title")
+        person.says("Agent: wren", "#agent")
+        person.says("Last transcript", "#agent")
+        assert seen.clicks == 2
+
+
+def test_a_run_is_followed(person: Person) -> None:
+    receipt = person.ask("entries/slow/run")["receipt"]
+    with task(person, "follow a run") as followed:
+        followed.click(f"#going{receipt} a[href^='/runs/']")
+        person.says("line 6", "#log")
+        assert followed.clicks == 1
