@@ -208,6 +208,7 @@ class Calls:
     run = like(Service.run, "GET", "runs/{number}")
     events = like(Service.events, "GET", "events")
     run_now = like(Service.run_now, "POST", "entries/{entry}/run")
+    retry = like(Service.retry, "POST", "entries/{entry}/retry")
     pause = like(Service.pause, "POST", "entries/{entry}/pause")
     resume = like(Service.resume, "POST", "entries/{entry}/resume")
     tick = like(Service.tick, "POST", "agents/{agent}/tick")

@@ -843,6 +843,19 @@ def test_selected_entries_run_and_the_table_shows_the_result(person: Person) -> 
     assert after == 1
 
 
+def test_selected_entries_are_retried_for_their_last_scheduled_times(person: Person) -> None:
+    person.go("/entries?q=Poll")
+    [before] = person.ask("receipts?entry=mail&limit=1", "GET")["receipts"]
+    press_keys(person, "j", "x", "t")
+    person.says("1 entry: retry requested", "#said")
+    [after] = person.ask("receipts?entry=mail&limit=1", "GET")["receipts"]
+    assert after["receipt"] > before["receipt"]
+    assert after["planned_at"] == before["planned_at"]
+    heads = [each.text for each in person.all("#entries th")]
+    assert heads[-4:] == ["last", "late", "cost", "next"]
+    person.until(lambda: "h" in person.text("tr .late") or None)
+
+
 def test_a_backfill_of_selected_entries_says_first_how_many_runs_it_has(person: Person) -> None:
     person.go("/entries?q=digest")
     person.click("tr input[type=checkbox]")

@@ -27,7 +27,7 @@ from horae.client import Client, EngineUnreachableError
 from horae.core import actor, agent, clock, views
 from horae.core.entry import PlanTask
 from horae.core.ports import RunPlace
-from horae.core.receipt import FINAL, HELD_BACK, OPEN, Filed, ReasonCode, Status, is_planned
+from horae.core.receipt import FINAL, HELD_BACK, OPEN, Filed, ReasonCode, Status
 from horae.core.service import near_names
 from horae.core.text import in_zone, moment_text
 from horae.errors import Exit, HoraeError
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 LOOK: Final = 0.1  # seconds between two looks at a receipt that waits
 _ASK_WHY: Final = 10  # looks after which it is asked why it waits
-_TINY: Final = timedelta(microseconds=1)
 _LONG_LINE: Final = 1 << 20  # bytes
 
 
@@ -180,32 +179,10 @@ def retry(receipt: int, *, waits: bool | None, raw: bool, place: Place, output: 
 
         is_watched = sys.stdout.isatty() if waits is None else waits
         return tick_now(filed.title, place, RunScreen(output, raw=raw, waits=is_watched), note=note)
-    if _has_time(place, filed):
-        return _retry_planned(place, filed, screen)
-    return _run_entry(str(filed.entry), place, screen, note=note)
-
-
-def _has_time(place: Place, filed: Filed) -> bool:
-    """Tell whether a receipt is about one scheduled time that its entry still has."""
-    receipt, at = filed.receipt, filed.receipt.planned_at
-    has_time = is_planned(receipt.key) or receipt.key.startswith("backfill:")
-    if not has_time or receipt.count != 1 or at + _TINY > clock.SystemClock().now():
-        return False
-    word = str(filed.entry)
-    span: dict[str, Any] = {"start": at, "end": at + _TINY}
-    plan = read(place, lambda service: service.backfill(word, **span, dry_run=True))
-    return plan.count == 1
-
-
-def _retry_planned(place: Place, filed: Filed, screen: RunScreen) -> int:
-    at, word = filed.receipt.planned_at, str(filed.entry)
-    name = f"retry-{filed.number}-{connection.new_id()}"
-
-    async def asked(service: connection.AnyService) -> views.ReceiptLine:
-        done = await service.backfill(word, start=at, end=at + _TINY, name=name)
-        return await service.receipt(done.receipts[0])
-
-    return screen.run(place, asked, flag="--no-wait" if screen.waits is False else "")
+    inside = actor.own_run(place.directory)
+    own = {"receipt": receipt, "parent_run": int(inside) if inside else None}
+    flag = "--no-wait" if screen.waits is False else ""
+    return screen.run(place, lambda service: service.retry(str(filed.entry), **own), flag=flag)
 
 
 def _retry_trigger(place: Place, filed: Filed, text: str, output: Output) -> int:

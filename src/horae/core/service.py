@@ -82,6 +82,7 @@ _KINDS: Final = {"crew": "agent", "board": "task", "trigger": "trigger"}
 _OF_TASKS: Final = frozenset({rules.Work.DISPATCH, rules.Work.RECYCLE})
 _TRIES: Final = 5  # at an entry that somebody else decides about at the same moment
 MOST: Final = 10_000  # moments of one backfill
+_TINY: Final = timedelta(microseconds=1)
 _RECORDED: Final = "(recorded at the next `horae up`)"
 _EXITED: Final = Reason(
     ReasonCode.ENGINE_EXITED, f"the engine or `horae run` exited during the run {_RECORDED}"
@@ -376,6 +377,12 @@ class Service:
             for each in await self.ledger.entries_at([each.number for each in page])
         }
         rows = [await self._entry_row(found[each.number], each.state) for each in page]
+        used = await self.ledger.costs_of([each.last.receipt for each in rows if each.last])
+        for place, row in enumerate(rows):
+            cost = used[row.last.receipt].cost if row.last and row.last.receipt in used else None
+            if row.last and cost is not None:
+                last = structs.replace(row.last, cost=cost / DOLLAR)
+                rows[place] = structs.replace(row, last=last)
         return views.EntryList(entries=tuple(rows), total=len(fitting), counts=dict(counts))
 
     async def attention(self) -> list[Attention]:
@@ -924,6 +931,35 @@ class Service:
         asked = Receipt(key, Status.WAITING, reason, now, now, note=one_line(note))
         [line] = await self._file(found, [asked], now, parent)
         return line
+
+    async def retry(
+        self, entry: views.EntryName, *, receipt: int | None = None, parent_run: int | None = None
+    ) -> views.ReceiptLine:
+        """Run an entry again as a receipt of it says, or its last one.
+
+        The scheduled time is the same, if it is still part of the schedule.
+        """
+        found = await self.named(entry)
+        if receipt is None:
+            page = await self.ledger.receipts(entry=found.number, limit=1)
+            if not page.receipts:
+                remedy = f"start a run with `horae run {found.number}`"
+                raise views.EntryStateError(found, "the entry has no receipt", remedy=remedy)
+            receipt = page.receipts[0].number
+        filed = await self.filed(receipt)
+        if filed.status in states.OPEN:
+            reason = f"receipt {receipt} is {filed.status}; it can be retried after it has ended"
+            raise views.RunStateError(filed.title, reason)
+        note, key, at = f"retry of receipt {receipt}", filed.receipt.key, filed.receipt.planned_at
+        if key.startswith(_TICK):
+            return await self.tick(found.mark.title, note=note)
+        has_time = states.is_planned(key) or key.startswith("backfill:")
+        if has_time and filed.receipt.count == 1 and at + _TINY <= self.clock.now():
+            end, name = at + _TINY, f"retry-{receipt}-{self.ids()}"
+            if (await self.backfill(entry, start=at, end=end, dry_run=True)).count:
+                done = await self.backfill(entry, start=at, end=end, name=name)
+                return (await self._lines([await self.filed(done.receipts[0])]))[0]
+        return await self.run_now(entry, note=note, parent_run=parent_run)
 
     async def tick(self, agent: str, *, note: str = "") -> views.ReceiptLine:
         """Start the next tick of an agent now."""

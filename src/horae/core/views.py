@@ -91,6 +91,8 @@ class LastReceipt(Shape, frozen=True, kw_only=True):
     reason_code: Code | None
     planned_at: Time
     ended_at: Time | None
+    late_seconds: float
+    cost: float | Maybe = UNSET  # of its runs in US dollars, if they say so
 
 
 class EndMark(Shape, frozen=True, kw_only=True):
@@ -596,6 +598,7 @@ def entry_row(found: Listed, zone_name: str, state: EntryState, known: Sequence[
     if known:
         code = known[0].receipt.reason.code or None
         own: dict[str, Any] = {"receipt": known[0].number, "reason_code": code}
+        own["late_seconds"] = known[0].late.total_seconds()
         last = shaped(LastReceipt, zone_name, known[0].receipt, known[0], **own)
     line = structs.asdict(entry_line(found, zone_name))
     return EntryRow(**line, state=state, agents=found.agents, last=last, ends=tuple(ends))

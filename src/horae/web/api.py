@@ -352,6 +352,18 @@ async def run_now(
     return await front.service.run_now(entry, note=note, parent_run=parent, idempotency_key=key)
 
 
+class RetryRequest(Fields, frozen=True):
+    receipt: Annotated[Number | None, about("receipt of the entry; default: its last")] = None
+    parent_run: Annotated[Number | None, about("number of the run that makes the request")] = None
+
+
+@routes.post(f"{_ENTRY}/retry", _RUN)
+async def retry(front: Front, entry: str, body: RetryRequest) -> views.ReceiptLine:
+    """Run an entry again, for the same scheduled time if that is still part of its schedule."""
+    parent = body.parent_run
+    return await front.service.retry(entry, receipt=body.receipt, parent_run=parent)
+
+
 async def _entry_tag(front: Front, request: Request) -> str:
     return tag_of_entry(await front.service.named(request.path_params["entry"]))
 

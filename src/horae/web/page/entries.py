@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlencode
 
+from horae.core.decide import GRACE
 from horae.core.inbox import EntryFilter, EntrySort, EntryState
 from horae.core.views import RequestError
 from horae.web.page.sheet import PageRequest, PageView, Sheet, say
@@ -31,6 +33,7 @@ class TableRow(NamedTuple):
     line: EntryRow
     bars: list[EndBar]
     said: str  # the bars in words
+    late: timedelta | None  # of the last receipt, if that is to be noticed
 
 
 async def entries(asked: PageRequest) -> Sheet:
@@ -68,7 +71,7 @@ async def entries(asked: PageRequest) -> Sheet:
         "link": link,
     }
     is_busy = found.counts.get(EntryState.RUNNING)
-    return Sheet("entries.html", "Entries", "entries", values, every=2 if is_busy else 15)
+    return Sheet("entries.html", "Entries", "entries", values, every=2 if is_busy else 30)
 
 
 def _known(text: str, words: Sequence[str] | type[EntryState | EntrySort], name: str) -> list[str]:
@@ -85,7 +88,9 @@ def _row(line: EntryRow) -> TableRow:
         for place, each in enumerate(line.ends)
     ]
     was = Counter(say(each.status) for each in line.ends)
-    return TableRow(line, bars, ", ".join(f"{count} {word}" for word, count in was.items()))
+    late = timedelta(seconds=line.last.late_seconds if line.last else 0)
+    words = ", ".join(f"{count} {word}" for word, count in was.items())
+    return TableRow(line, bars, words, late if late > GRACE else None)
 
 
 def _height(end: EndMark, longest: float) -> float:
