@@ -45,9 +45,11 @@ show: $(HORAE)  ## show the fields, workflows and findings of the example plans
 
 # Many tests wait, for a second to begin or a process to end: six workers keep two cores busy.
 # Their files are in memory; those of `torture` are on a disk.
+# In a new clone each worker would compile every test: it is done once, before they begin.
 test: $(READY)  ## run all tests
 	@sh scripts/browser.sh
 	@sh scripts/proxy.sh
+	@[ -d tests/__pycache__ ] || $(BIN)/python -m pytest --collect-only -qq > /dev/null
 	@place=$$(sh scripts/memory.sh) && trap 'rm -rf "$$place"' EXIT && \
 		TMPDIR=$$place $(BIN)/python -m pytest -n 6 --dist worksteal --basetemp=$$place/tests
 	@$(BIN)/python scripts/floor.py
