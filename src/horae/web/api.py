@@ -238,23 +238,23 @@ async def status(front: Front, request: Request, query: StatusQuery) -> Response
 @routes.get("/openapi.json", _READ, answer=dict[str, Any])
 async def openapi(front: Front) -> Response:  # noqa: ARG001
     """Return this document."""
-    text = await asyncio.to_thread(_document)
+    text, _ = await asyncio.to_thread(_described)
     return Response(text, headers=answer.HEADERS, media_type=router.JSON)
 
 
 @cache
-def _document() -> bytes:
-    from horae.web.openapi import document
+def _described() -> tuple[bytes, str]:
+    """Return the document of the API, and the page that shows all routes."""
+    from horae.web.openapi import document, page  # loads jinja2
 
-    return answer.encoded(document(OPERATIONS))
+    return answer.encoded(document(OPERATIONS)), page(OPERATIONS)
 
 
 @routes.get("/docs", _READ, kind="text/html")
 async def docs(front: Front) -> Response:  # noqa: ARG001
     """Show all routes as a web page."""
-    from horae.web.openapi import page  # loads jinja2
-
-    return HTMLResponse(page(OPERATIONS), headers=answer.HEADERS)
+    _, text = await asyncio.to_thread(_described)
+    return HTMLResponse(text, headers=answer.HEADERS)
 
 
 class EntriesQuery(Fields, frozen=True):
