@@ -513,6 +513,12 @@ async def _rows(asked: PageRequest, place: Place, which: _Which) -> list[Lane]:
         return found
     drawn = await lanes(asked, window, which, kind)
     numbers = [int(key) for key in drawn] if kind == "entry" else []
+    for part, whole in (await asked.front.service.wholes(numbers)).items():
+        if part != whole:
+            drawn.setdefault(str(whole), lane := drawn.pop(str(part)))
+            if drawn[str(whole)] is not lane:
+                drawn[str(whole)].add(lane)
+            numbers.append(whole)
     titles = {str(e.number): e.mark.title for e in await asked.ledger.entries_at(numbers)}
     for key, lane in drawn.items():
         lane.name = titles.get(key, key) or ("(untitled)" if kind == "entry" else f"no {kind}")
@@ -594,6 +600,9 @@ async def _day(
     look, by_entry = asked.look, defaultdict[str, list[OutcomeCount]](list)
     for _, each in await _counts(asked.ledger, [window.start, window.end], "entry", which):
         by_entry[each.lane].append(each)
+    for part, whole in (await asked.front.service.wholes(map(int, by_entry))).items():
+        if part != whole:
+            by_entry[str(whole)] += by_entry.pop(str(part))
     known = await asked.ledger.entries_at(sorted(map(int, by_entry)))
     titles = {str(each.number): each.mark.title for each in known}
     past = []
