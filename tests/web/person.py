@@ -46,8 +46,10 @@ class Person:
         self.until(lambda: self.one("h1"))
 
     def go(self, path: str) -> None:
-        """Open a page."""
+        """Open a page; under load the driver comes back while it is still being read."""
         self.driver.get(self.app.url + path)
+        ready = "return document.readyState === 'complete' || null"
+        self.until(lambda: self.driver.execute_script(ready))
 
     def all(self, selector: str) -> list[WebElement]:
         """Return every element that fits."""

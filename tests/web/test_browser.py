@@ -1090,7 +1090,7 @@ def test_everything_that_can_be_clicked_has_a_name(person: Person) -> None:
               || each.labels?.length || each.title || each.querySelector("title")))
             .filter((each) => each.closest("[hidden]") === null).map((each) => each.outerHTML)"""
         )
-        assert nameless == [], (path, nameless)
+        assert nameless == [], path
 
 
 @complains_of("nobody")
