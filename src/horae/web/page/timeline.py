@@ -40,10 +40,8 @@ ENTRIES: Final = 1000  # whose next times a picture looks at
 MARKS: Final = 600  # receipts in a picture; more are counted by parts of its time
 PACKED: Final = 100_000  # that are packed into slots
 ROWS: Final = 60  # lanes; the others share the last one
-LISTED: Final = 400  # lines of a day
 FEW: Final = 4  # so many fires of one entry on one day have a line each, as in an agenda
 _WALKED: Final = 100  # moments of one entry that are walked before they are counted
-_HOUR: Final = timedelta(hours=1)
 _MINUTE: Final = timedelta(minutes=1)
 
 
