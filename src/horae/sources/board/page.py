@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
@@ -75,7 +76,8 @@ async def task(asked: PageRequest) -> Sheet:
     history: list[ReceiptLine] = []
     with suppress(EntryNotFoundError):  # no engine has read it yet
         history += (await front.service.history(f"task:{number}", limit=10)).receipts
-    values = {**_card(said), "tag": tag, "text": text, "history": history}
+    place = os.path.relpath(said.file, front.root or os.path.dirname(said.file))
+    values = {**_card(said), "tag": tag, "text": text, "history": history, "place": place}
     return Sheet("task.html", f"#{number} {said.title}", "board", values)
 
 
