@@ -146,7 +146,9 @@ def cron(expression: str, zone_name: str = BERLIN) -> Listed:
 async def test_every_page_answers_and_holds_no_script_or_style_of_its_own(tmp_path: Path) -> None:
     async with opened(tmp_path) as open_:
         for path in PAGES:
-            for tag, attributes in Markup(await open_.page(path)).tags:
+            text = await open_.page(path)
+            assert str(tmp_path) not in text, path
+            for tag, attributes in Markup(text).tags:
                 assert tag not in {"style", "iframe", "object", "embed", "base"}, path
                 assert "style" not in attributes, (path, tag, attributes)
                 assert not any(name.startswith("on") for name in attributes), (path, attributes)
@@ -908,9 +910,17 @@ async def test_a_page_holds_at_most_the_rows_it_shows(tmp_path: Path) -> None:
         for n in range(many)
     )
     async with opened(tmp_path, plan) as open_:
-        for path in ("/", "/timeline", "/timeline?at=2027&lanes=entry", "/calendar?view=week"):
+        paths = (
+            "/",
+            "/entries",
+            "/timeline",
+            "/timeline?at=2027&lanes=entry",
+            "/calendar?view=week",
+        )
+        for path in paths:
             text = await open_.page(path)
             assert len(text) < 500_000, path
+            assert len(gzip.compress(text.encode(), 5)) <= 60_000, path
         tomorrow = f"{datetime.now(UTC) + timedelta(days=1):%Y-%m-%d}"
         text = await open_.page(f"/timeline?at={tomorrow}")
         assert text.count('<div class="row" id="lane') == 61
