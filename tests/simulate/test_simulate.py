@@ -105,7 +105,8 @@ def test_every_promise_is_kept_and_all_that_may_go_wrong_has_gone_wrong(batch: i
         assert verdict.broken is None, str(verdict)
         seen.update(verdict.seen)
     never = [what for what in SOMETIMES if not seen[what]]
-    assert not never, f"in batch {batch} this never happened: {never}"
+    if SCALE >= 1 or not batch:  # in a few days it all happens to the first seeds alone
+        assert not never, f"in batch {batch} this never happened: {never}"
     if SCALE >= 1:
         assert not [what for what in SELDOM if not seen[what]]
 
