@@ -527,6 +527,11 @@ async def routes(story: Story) -> None:
             """)
         await story.stream("/api/v1/events/stream?after=0", lines=12)
         await story.stream("/api/v1/events/stream?after=x", lines=12)
+        await story.type("""
+            POST /api/v1/entries/digest/retry {"nose": 1}
+            POST /api/v1/entries/nobody/retry
+            POST /api/v1/entries/ask/retry
+            """)
 
 
 async def _trigger_routes(story: Story, engine: Engine) -> None:
