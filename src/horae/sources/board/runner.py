@@ -229,7 +229,7 @@ class Dispatcher:
         for number in tuple(self._out):
             receipt = await self.ledger.receipt(number)
             if receipt is None or receipt.status in FINAL:
-                del self._out[number]
+                self._out.pop(number, None)  # another look may have been here meanwhile
         return self._out
 
     def _able(self, members: Mapping[str, Callable[[], Agent]]) -> tuple[list[str], Members]:
