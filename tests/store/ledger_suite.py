@@ -1133,6 +1133,10 @@ class RunSuite:
         failed = ReceiptFilter(statuses=(Status.FAILED,))
         found = await look(step=4 * DAY, lane="file", which=failed)
         assert [(each.lane, each.times) for each in found] == [(first.origin.file, 1)]
+        some = partial(ledger.first_entries, since=NINE - HOUR, until=NINE + 2 * DAY)
+        assert await some(limit=9) == [first.entry, second.entry]
+        assert await some(limit=1) == [first.entry]
+        assert await some(limit=9, which=failed) == [first.entry]
 
     @story
     async def test_the_spans_of_a_period_are_its_receipts_with_their_runs(

@@ -364,6 +364,11 @@ class Ledger(Protocol):
         And by *lane*: `entry`, `file`, `agent`, or without one.
         """
 
+    async def first_entries(
+        self, *, since: datetime, until: datetime, limit: int, which: ReceiptFilter = EVERY
+    ) -> list[int]:
+        """Return the entries that have receipts in a period, by the time of their first."""
+
     async def spans(
         self, *, since: datetime, until: datetime, limit: int, which: ReceiptFilter = EVERY
     ) -> list[RunSpan]:

@@ -497,6 +497,12 @@ class Transaction:
         rows = self.rows("receipt.outcomes", **own)
         return [codec.outcome_of(row, since=since, step=step) for row in rows]
 
+    def first_entries(
+        self, *, since: datetime, until: datetime, limit: int, which: ReceiptFilter = EVERY
+    ) -> list[int]:
+        own = {"since": since, "until": until, "limit": limit} | _which(which)
+        return [row[0] for row in self.rows("receipt.first_entries", **own)]
+
     def spans(
         self, *, since: datetime, until: datetime, limit: int, which: ReceiptFilter = EVERY
     ) -> list[RunSpan]:
@@ -1425,6 +1431,7 @@ class SqlLedger(ABC):
     hold = _writing(Transaction.hold)
     limits = _reading(Transaction.limits)
     outcomes = _reading(Transaction.outcomes)
+    first_entries = _reading(Transaction.first_entries)
     spans = _reading(Transaction.spans)
     bad_results = _reading(Transaction.bad_results)
     acknowledged = _reading(Transaction.acknowledged)

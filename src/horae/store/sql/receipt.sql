@@ -142,6 +142,14 @@ WHERE planned_at >= :since AND planned_at < :until AND reason_code <> 'entry_bro
   AND (:is_every = 1 OR entry IN (SELECT value FROM json_each(:numbers)))
 GROUP BY part, status, lane;
 
+-- name: first_entries
+-- The entries that have receipts in a period, those first that had one first.
+SELECT entry FROM receipt
+WHERE planned_at >= :since AND planned_at < :until AND reason_code <> 'entry_broken'
+  AND instr(:statuses, status) > 0
+  AND (:is_every = 1 OR entry IN (SELECT value FROM json_each(:numbers)))
+GROUP BY entry ORDER BY min(planned_at), entry LIMIT :limit;
+
 -- name: spans
 -- The last receipts of a period, each with its runs that were let go.
 SELECT receipt.number, receipt.entry, entry.title, receipt.file, receipt.agents, receipt.parent,

@@ -34,12 +34,13 @@ from horae.web.page.sheet import DAY, PageRequest, PageTime, PageView, Sheet, ro
 from horae.web.page.window import INNER, ZOOMS, Window
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 ENTRIES: Final = 1000  # whose next times a picture looks at
 MARKS: Final = 600  # receipts in a picture; more are counted by parts of its time
 PACKED: Final = 100_000  # that are packed into slots
 ROWS: Final = 60  # lanes; the others share the last one
+LINES: Final = 200  # of a day in words, past and to come each
 FEW: Final = 4  # so many fires of one entry on one day have a line each, as in an agenda
 _WALKED: Final = 100  # moments of one entry that are walked before they are counted
 _MINUTE: Final = timedelta(minutes=1)
@@ -266,6 +267,9 @@ class _Which(NamedTuple):
     known: Sequence[Listed]
     past: ReceiptFilter = EVERY
 
+    def only(self, entries: Iterable[int]) -> _Which:
+        return self._replace(past=self.past._replace(entries=frozenset(entries)))
+
 
 async def timeline(asked: PageRequest) -> Sheet:
     look, place = asked.look, _place(asked)
@@ -297,6 +301,7 @@ async def timeline(asked: PageRequest) -> Sheet:
         "tags": sorted({tag for some in tags.values() for tag in some}, key=str.casefold),
         "agents": sorted({name for each in every for name in each.agents}),
         "statuses": RECEIPT_STATUSES,
+        "lines": LINES,
         "grid": None,
         "lanes": [],
         "day": None,
@@ -421,8 +426,25 @@ async def lanes(
     if is_scaled or is_slot:
         spans = await ledger.spans(since=since, until=window.end, limit=most + 1, which=which.past)
     is_few = is_scaled and sum(each.planned_at >= window.start for each in spans) <= MARKS
+    # What is to come; nobody knows in which slot.
+    known = () if is_slot else which.known
+    ahead = await asyncio.to_thread(lambda: [(e, *_ahead(e, edges, look.now)) for e in known])
     ends: list[tuple[int, OutcomeCount]] = []
-    if not is_few and not is_slot:
+    shown: frozenset[int] | None = None  # the others share a lane
+    if kind == "entry" and not is_few:
+        first = await ledger.first_entries(
+            since=window.start, until=window.end, limit=ROWS, which=which.past
+        )
+        later = (each.number for each, _, many in ahead if many)
+        shown = frozenset(islice(dict.fromkeys([*first, *later]), ROWS))
+        ends = await _counts(ledger, edges, kind, which.only(shown))
+        own = Counter[tuple[int, Status]]()
+        for part, each in ends:
+            own[part, each.status] += each.times
+        for part, each in await _counts(ledger, edges, "", which):
+            if times := each.times - own[part, each.status]:
+                ends.append((part, each._replace(times=times)))
+    elif not is_few and not is_slot:
         ends = await _counts(ledger, edges, kind, which)
 
     def drawn() -> dict[str, Lane]:
@@ -444,12 +466,13 @@ async def lanes(
             for key in json.loads(each.lane) or [""] if kind == "agent" else [each.lane]:
                 found[key].counts[part, _KINDS[each.status]] += each.times
                 found[key].was[say(each.status)] += each.times
-        # What is to come, one by one if it is little; nobody knows in which slot.
-        known = () if is_slot else which.known
-        ahead = [(each, *_ahead(each, edges, look.now)) for each in known]
+        # What is to come, one by one if it is little.
         is_little = is_scaled and sum(len(moments) for _, moments, _ in ahead) <= MARKS
         for item, moments, many in ahead:
-            for key in _keys(kind, item.number, item.item.origin.file, item.agents) if many else ():
+            keys = _keys(kind, item.number, item.item.origin.file, item.agents)
+            if shown is not None and item.number not in shown:
+                keys = [""]
+            for key in keys if many else ():
                 found[key].ahead += many.total()
                 if moments and is_little:
                     found[key].marks += [scale.future(item, moment, look) for moment in moments]
@@ -510,7 +533,8 @@ async def _rows(asked: PageRequest, place: Place, which: _Which) -> list[Lane]:
             found.append(lane)
         return found
     drawn = await lanes(asked, window, which, kind)
-    numbers = [int(key) for key in drawn] if kind == "entry" else []
+    numbers = [int(key) for key in drawn if key] if kind == "entry" else []
+    rest = drawn.pop("", None) if kind == "entry" else None
     for part, whole in (await asked.front.service.wholes(numbers)).items():
         if part != whole:
             drawn.setdefault(str(whole), lane := drawn.pop(str(part)))
@@ -525,8 +549,10 @@ async def _rows(asked: PageRequest, place: Place, which: _Which) -> list[Lane]:
         elif kind != "slot" and key:
             lane.href = place.href(lanes="entry", **{"q" if kind == "file" else kind: key})
     found = sorted(drawn.values(), key=lambda each: (each.name.casefold(), each.href))
-    if len(found) > ROWS:
-        rest = Lane(f"{len(found) - ROWS} others", parts=found[0].parts, now_x=found[0].now_x)
+    if rest is not None or len(found) > ROWS:
+        more = f"{len(found) - ROWS} others" if rest is None else "All others"
+        rest = rest or Lane(parts=found[0].parts, now_x=found[0].now_x)
+        rest.name = more
         for each in found[ROWS:]:
             rest.add(each)
         found[ROWS:] = [rest]
@@ -596,7 +622,11 @@ async def _day(
     asked: PageRequest, window: Window, which: _Which
 ) -> tuple[list[DayHistory], list[DayLine]]:
     look, by_entry = asked.look, defaultdict[str, list[OutcomeCount]](list)
-    for _, each in await _counts(asked.ledger, [window.start, window.end], "entry", which):
+    first = await asked.ledger.first_entries(
+        since=window.start, until=window.end, limit=LINES + 1, which=which.past
+    )
+    edges = [window.start, window.end]
+    for _, each in await _counts(asked.ledger, edges, "entry", which.only(first)):
         by_entry[each.lane].append(each)
     for part, whole in (await asked.front.service.wholes(map(int, by_entry))).items():
         if part != whole:
