@@ -121,8 +121,9 @@ def test_a_backup_never_replaces_what_is_there(call: Call, tmp_path: Path) -> No
             f"horae: {name}: the file exists; name another file, or give no name\n"
         )
     assert (tmp_path / "letter.txt").read_text() == "Dear"
-    ending = call("backup", "nowhere/copy.db")
-    assert (ending.code, "its directory does not exist" in ending.err) == (4, True)
+    for name in ("nowhere/copy.db", "nowhere/"):
+        ending = call("backup", name)
+        assert (ending.code, "the directory does not exist" in ending.err) == (4, True)
 
 
 def test_without_a_ledger_there_is_nothing_to_back_up_or_prune(call: Call, tmp_path: Path) -> None:

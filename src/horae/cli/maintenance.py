@@ -52,8 +52,8 @@ _NO_BACKUP: Final[dict[str, Any]] = {"code": "no_backup", "exit_code": Exit.NOT_
 def backup(file: str | None, *, place: Place, output: Output) -> None:
     """Write a verified copy of the ledger.
 
-    A running engine is not interrupted. Without FILE the copy is written to backups/ in the
-    data directory, named after the current time.
+    A running engine is not interrupted. In DIR, which must exist, the copy is named after the
+    current time. The default is backups/ in the data directory.
     """
     refuse_loss(place)
     target = home = place.directory / database.BACKUPS if file is None else Path(file)
@@ -67,9 +67,10 @@ def backup(file: str | None, *, place: Place, output: Output) -> None:
     if target.exists() or target.is_symlink():
         remedy = "name another file, or give no name"
         raise BackupError(str(target), "the file exists", remedy=remedy)
-    if not target.parent.is_dir():
-        remedy = f"create {target.parent} first"
-        raise BackupError(str(target), "its directory does not exist", remedy=remedy, **_NO_BACKUP)
+    folder = target if file is not None and file.endswith("/") else target.parent
+    if not folder.is_dir():
+        remedy = f"create {folder} first"
+        raise BackupError(str(target), "the directory does not exist", remedy=remedy, **_NO_BACKUP)
     ask(place, lambda ledger: ledger.backup(target))
     size = target.stat().st_size
     said = f"{target}: {size_text(size)}, verified"
@@ -171,7 +172,7 @@ def damage_of(path: Path) -> HoraeError | None:
 
 
 @click.command()
-@option("--before TIME", "The age, such as 90d or 1y, or a time.", default="1y", show_default=True)
+@option("--before TIME", "A time, or an age such as 90d or 1y.", default="1y", show_default=True)
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @answer_options
 def prune(before: str, *, dry_run: bool, place: Place, output: Output) -> None:
@@ -210,7 +211,7 @@ def _age(text: str, place: Place, *, now: datetime) -> datetime:
 def nodes(*, root: str, output: Output) -> None:
     """List the nodes of a cluster.
 
-    Show which node leads, since when each is up and until when its lease lasts, and what it runs.
+    Show which node leads, and for each node its runs, its start and the end of its lease.
     """
     try:
         rows = _ask_shared(root, lambda ledger: ledger.nodes())
@@ -224,7 +225,7 @@ def nodes(*, root: str, output: Output) -> None:
     for row in rows:
         role = ", leads" if row.leads else "" if row.may_lead else ", never leads"
         facts = (f"{row.runs} of {row.slots}", " ".join(row.labels), row.address, row.version)
-        times = (row.since, row.seen_at, row.lease_until)
+        times = (at.replace("+00:00", "Z") for at in (row.since, row.seen_at, row.lease_until))
         cells.append((row.node, f"{row.state}{role}", *facts, *times))
     names = ("node", "state", "runs", "labels", "address", "version", "since", "seen", "lease")
     print_rows(output, rows, lambda: print_table(names, cells, empty="no node has joined yet"))
@@ -288,8 +289,8 @@ async def _drained(ledger: PostgresLedger, name: str, since: datetime, *, says: 
 def restored(*, root: str, output: Output) -> None:
     """Mark the database as restored from a backup.
 
-    Scheduled times that have passed since the backup are skipped, and what was waiting or running
-    in it ends. Numbers that were used since the backup are not used again. Stop every node first.
+    Scheduled times since the backup are skipped, and receipts that were waiting or running in it
+    are ended. Numbers that were used since the backup are not used again. Stop every node first.
     """
     from horae.store.moving import go_on_restored
 
