@@ -80,7 +80,8 @@ async def open_member(config: Config) -> AsyncIterator[ClusterNode]:
     composition.try_reader()
     if config.store is None:
         raise ClusterError(
-            "set `store`, the database that all nodes share, in horae.toml or HORAE_STORE"
+            "no database is set; "
+            "set `store` in horae.toml, or HORAE_STORE, to the database that the nodes share"
         )
     if config.zone is None:
         raise ClusterError("set `zone` in horae.toml: nodes in different time zones share one plan")

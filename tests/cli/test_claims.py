@@ -50,7 +50,7 @@ def test_people_read_sentences(call: Call, plan: Path) -> None:
         "plan.org: Sow: claimed for wren\n"
     )
     assert call("claim", "plan.org", "Sow", "--agent", "wren", "--table").out == (
-        "plan.org: Sow: is already claimed by wren\n"
+        "plan.org: Sow: already claimed by wren\n"
     )
     assert call("release", "plan.org", "Water", "--agent", "wren", "--table").out == (
         "plan.org: Water: not claimed\n"
@@ -62,7 +62,7 @@ def test_a_lost_claim_is_exit_code_six_and_names_the_winner(call: Call, plan: Pa
     ending = call("claim", "plan.org", "Sow", "--agent", "moss")
     assert (ending.code, ending.err) == (
         6,
-        "horae: plan.org: Sow: is claimed by wren; claim another headline\n",
+        "horae: plan.org: Sow: claimed by wren; claim another headline\n",
     )
 
 

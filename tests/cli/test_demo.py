@@ -102,7 +102,7 @@ def test_each_kind_of_entry_runs_at_most_a_line_a_second_is_logged_and_nothing_i
     assert len(re.findall(r"^\d{4}-.*  done  ", "".join([*lines, out]), re.MULTILINE)) == int(
         said[1]
     )
-    wrote = re.search(r"In \d+ seconds Horae wrote (\d+) receipts, one for each occurrence:", out)
+    wrote = re.search(r"Horae wrote (\d+) receipts in \d+s, one for each occurrence:", out)
     assert wrote
     total = re.search(r"stopped; receipts since [^Z]+ UTC: (.*)", err)
     assert total

@@ -139,7 +139,7 @@ def test_what_cannot_be_read_is_one_line_each_and_the_rest_goes_on(
     assert ending.err.splitlines() == [
         "horae: gone.org: does not exist",
         "horae: latin.org:1:6: 0xe9 at byte 5 is not UTF-8; save the file as UTF-8",
-        "horae: bare: contains no plan, that is, no file named *.org",
+        "horae: bare: contains no file named *.org; `horae init bare` writes a plan there",
         "horae: pipe.org: is a FIFO; only regular files can be plans",
     ]
     assert ending.code == 4

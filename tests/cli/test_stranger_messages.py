@@ -155,7 +155,7 @@ def test_who_may_not_release_is_told_who_may(call: Call) -> None:
     assert ending.code == 6
     assert (
         ending.err
-        == "horae: plan.org: sow: is claimed by wren; only the owner of the claim can release it\n"
+        == "horae: plan.org: sow: claimed by wren; only the owner of the claim can release it\n"
     )
     assert call("claim", "plan.org", "sow", "--agent", "moss").err.endswith(
         "claim another headline\n"

@@ -786,7 +786,7 @@ def test_a_claim_is_one_command_for_whoever_wants_more_than_a_convention(ground:
     words = ("claim", "board.org", "task-7", "--agent")
     assert typed("horae", *words, "wren", at=ground.root).code == 0
     late = typed("horae", *words, "moss", at=ground.root)
-    assert (late.code, "is claimed by wren; claim another headline" in late.err) == (6, True)
+    assert (late.code, "claimed by wren; claim another headline" in late.err) == (6, True)
     assert git("log", "-1", "--format=%s", at=ground.root) != "Begin\n"
 
 

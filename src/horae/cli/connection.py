@@ -69,8 +69,8 @@ class NoLedgerError(HoraeError, code="no_ledger", exit_code=Exit.NOT_FOUND):
     def __init__(self, directory: str, *, word: str = "") -> None:
         self.directory = directory
         said = f"no entry of the plan files is called {word!r}, and there is " if word else ""
-        elsewhere = "(--root and --data name another place)"
-        super().__init__(f"{said}no ledger in {directory}; `horae up` creates one {elsewhere}")
+        remedy = "run `horae up` to create one, or use --root or --data if it is elsewhere"
+        super().__init__(f"{said}no ledger in {directory}; {remedy}")
 
 
 class NotAnEngineError(HoraeError, code="not_an_engine", exit_code=Exit.UNREACHABLE):

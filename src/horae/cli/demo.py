@@ -164,7 +164,7 @@ def _sum_up(place: connection.Place, seconds: float) -> None:
         counts.setdefault(line.title, Counter())[line.status] += 1
     total = sum(each.total() for each in counts.values())
     receipts = "1 receipt" if total == 1 else f"{total} receipts"
-    output.echo(f"\nIn {seconds:.0f} seconds Horae wrote {receipts}, one for each occurrence:\n")
+    output.echo(f"\nHorae wrote {receipts} in {seconds:.0f}s, one for each occurrence:\n")
     rows = []
     for title, ends in sorted(counts.items()):
         words = ", ".join(f"{count} {status}" for status, count in sorted(ends.items()))

@@ -85,7 +85,7 @@ def doctor(*, restores: bool, upgrade: bool, place: Place, output: Output) -> in
     """Check the installation and the ledger.
 
     Each problem is listed with a remedy. With --restore a damaged or missing ledger is replaced
-    by the newest intact backup under backups/ in the data directory. --upgrade changes nothing.
+    by the newest intact backup under backups/ in the data directory.
     """
     if restores:
         if _check_ledger(place).grade is Grade.OK and place.path.exists():

@@ -122,8 +122,8 @@ _program_option = option("--program PATH", "The path of horae.", default="horae"
 def crontab(paths: tuple[str, ...], *, cron_tz: bool, **export: Any) -> int:
     """Print crontab lines that run the entries of plans.
 
-    Each line calls `horae run`. An entry is left out, and listed on stderr, if cron cannot have
-    its schedule.
+    Each line calls `horae run`. An entry whose schedule cron cannot express is left out, and
+    listed on stderr.
     """
     hand = EntryExport(paths, **export)
     zones: dict[str, list[str]] = {}
@@ -157,8 +157,8 @@ def crontab(paths: tuple[str, ...], *, cron_tz: bool, **export: Any) -> int:
 def systemd(paths: tuple[str, ...], *, output: str | None, force: bool, **export: Any) -> int:
     """Print a systemd timer and service for each entry.
 
-    Each service calls `horae run`. An entry is left out, and listed on stderr, if a timer cannot
-    have its schedule.
+    Each service calls `horae run`. An entry whose schedule a timer cannot express is left out,
+    and listed on stderr.
     """
     hand = EntryExport(paths, **export)
     for entry, rules in hand.given(hand.entries, to_calendar):

@@ -380,7 +380,7 @@ def horae(ctx: click.Context, *, token_file: str | None) -> None:  # noqa: ARG00
 
     The options --root, --data, --tz and --at, and those of the output (--json, --jsonl, --text,
     --table), can also be given before a command that has them. If HORAE_SERVER is the address of
-    an engine, commands that use an engine use that one, with the token in HORAE_TOKEN or in
+    an engine, commands that need an engine ask that one, with the token in HORAE_TOKEN or in
     --token-file.
     """
     if ctx.invoked_subcommand is None:

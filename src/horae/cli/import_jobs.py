@@ -46,7 +46,7 @@ class ImportRequest(NamedTuple):
 def import_() -> None:
     """Import jobs from cron, systemd, GitHub Actions, APScheduler.
 
-    For each imported job its next three times are shown, for each other one why it is left out.
+    Each imported job is listed with its next three times, each other job with the reason.
     """
 
 

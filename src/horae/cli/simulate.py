@@ -213,10 +213,9 @@ def simulate(
     """Simulate plans without running anything.
 
     Show day by day what would run, run late, be coalesced or missed. Times, policies and slots
-    follow the rules of the engine. If the plan has a ledger, pauses and last runs count, and a
-    run takes as long as the last ones took, and is expected to cost as much; else it ends at
-    once. At most 2,000,000 scheduled
-    times are simulated, or any number with --jsonl.
+    follow the rules of the engine. If the plan has a ledger, its pauses and last runs count, and
+    each run takes as long and costs as much as recent runs of its entry; otherwise a run ends at
+    once. At most 2,000,000 scheduled times are simulated, or any number with --jsonl.
     """
     now, place = moments.moment_and_zone(start, tz=tz, root=plan_root(paths))
     sources = Sources(paths, output)
@@ -298,7 +297,7 @@ def _outage(text: str, place: ZoneInfo) -> Outage:
     at, slash, length = text.rpartition("/")
     if not slash:
         wanted = "write a time and a duration, as in 2026-04-03T00:00/3d."
-        raise click.UsageError(f"--outage {text}: {wanted}")
+        raise click.UsageError(f"--outage {text} has no duration; {wanted}")
     try:
         return Outage(moments.parse_moment(at, place), parse_duration(length))
     except DurationError as error:
@@ -334,7 +333,7 @@ def _lines(
 def _line(alike: Sequence[SimulatedReceipt], place: ZoneInfo) -> str:
     first, last = alike[0], alike[-1]
     filed, count = first.filed, sum(each.times for each in alike)
-    times = f" ({count} times)" if count > 1 else ""
+    times = f" ({count:,} times)" if count > 1 else ""
     lateness = timedelta(seconds=int(filed.lateness.total_seconds()))
     late = f" by {format_duration(lateness)}" if first.what == "late" else ""
     clock = clock_text(local(first.at, place))
@@ -344,7 +343,7 @@ def _line(alike: Sequence[SimulatedReceipt], place: ZoneInfo) -> str:
 
 
 def _totals(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{n} {what}" for what, n in _in_order(counts).items()) or "nothing"
+    return ", ".join(f"{n:,} {what}" for what, n in _in_order(counts).items()) or "nothing"
 
 
 def _in_order(counts: Mapping[str, int]) -> dict[str, int]:

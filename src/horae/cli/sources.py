@@ -68,7 +68,8 @@ class Sources:
         for problem in found.problems:
             self._say(problem)
         if not found.plans and not found.problems and not self._may_be_empty:
-            self._say(PlanMissingError(root, "contains no plan, that is, no file named *.org"))
+            way = f"contains no file named *.org; `horae init {root}` writes a plan there"
+            self._say(PlanMissingError(root, way))
         for plan in found.plans:
             yield from self._one(plan, root=root)
 

@@ -208,7 +208,7 @@ def _leave_behind(config: Config, *, yes: bool) -> bool:
     with actor.acting(f"cli:{actor.user_name(os.getuid())}"):
         now = clock.SystemClock().now()
         old = sqlite.start_afresh(directory, now=now, command=command_words())
-    where = "the old ledger could not be saved" if old is None else f"the old ledger is {old}"
+    where = "nothing was left of the old ledger" if old is None else f"the old ledger is {old}"
     passed = "scheduled times that have passed do not run"
     echo(f"horae: a new ledger is created; {passed}; {where}", err=True)
     return True

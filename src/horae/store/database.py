@@ -231,7 +231,7 @@ def check(connection: sqlite3.Connection, place: str, *, may_be_empty: bool = Fa
         remedy = "use the newer horae that wrote it"
         raise LedgerNewerError(place, f"{reason} {newest}", remedy=remedy)
     if version < oldest:
-        remedy = "open it with the last build that migrates it"
+        remedy = f"open it first with a build of horae that upgrades it to version {oldest}"
         raise LedgerError(place, f"{reason} {oldest} to {newest}", remedy=remedy)
 
 

@@ -31,7 +31,7 @@ def migrate(wire: PostgresConnection) -> None:
         while (version := _version(wire)) < max(known):
             if 0 < version < min(known):
                 reason = f"the schema has version {version}, and this horae supports"
-                remedy = "open it with the last build that migrates it"
+                remedy = f"open it first with a build of horae that upgrades it to {min(known)}"
                 reason = f"{reason} {min(known)} to {max(known)}"
                 raise LedgerError(wire.address.place, reason, remedy=remedy)
             number = min(each for each in known if each > version)

@@ -46,7 +46,7 @@ class ClaimLostError(ClaimError, code="claim_lost", exit_code=Exit.CONFLICT):
     ) -> None:
         self.winner, self.until = winner, until
         end = f" until {until}" if until else ""
-        super().__init__(file, name, f"is claimed by {winner}{end}{remedy}")
+        super().__init__(file, name, f"claimed by {winner}{end}{remedy}")
 
 
 class ClaimRefusedError(ClaimError, code="claim_refused", exit_code=Exit.USAGE):

@@ -49,7 +49,7 @@ def claim(file: str, name: str, *, agent: str, ttl: str | None, local: bool, out
     except DurationError as error:
         raise click.UsageError(f"--ttl: {error}.") from None
     made = asyncio.run(_claim_of(file, name, agent, local=local).claim(length))
-    verb = f"claimed for {agent}" if made.is_changed else f"is already claimed by {agent}"
+    verb = f"claimed for {agent}" if made.is_changed else f"already claimed by {agent}"
     return _answer(made, verb, output)
 
 
