@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, cast
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from horae.core.budget import BOARD
 from horae.core.guarded import DOTS, FILE, LIMIT, Values, Way, as_values, in_force, leaves_of
 from horae.errors import Exit, HoraeError
 from horae.files.git.layout import arrivals_at, remember
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
 LEAST_MEMORY: Final = 16 << 20  # bytes that a run may be held to
 SECRETS: Final = "secrets"  # the table that says where the value of each secret is
+_BOARD: Final = "board"  # the agent that runs `board.command`, and the first part of its names
 
 T = TypeVar("T")
 
@@ -438,7 +438,7 @@ class Config(Struct, frozen=True, eq=False, kw_only=True):
         """The names under which `board.command` gets tasks; a crew gets them instead."""
         if self.board_command is None or self.crew_def is not None:
             return ()
-        return (BOARD, *(f"{BOARD}-{number}" for number in range(2, self.board_max + 1)))
+        return (_BOARD, *(f"{_BOARD}-{number}" for number in range(2, self.board_max + 1)))
 
     @property
     def node_name(self) -> str:
