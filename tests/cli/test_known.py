@@ -173,7 +173,7 @@ def test_a_paused_task_comes_back_when_its_pause_is_over(call: Call) -> None:
         ledger = await SqliteLedger.open(Path(".horae"), now=SEEN)
         source = BoardSource(Board.below(Path()), now=lambda: SEEN)
         await ledger.scan("board", await source.scan({}), now=SEEN, term=1)
-        [entry] = await ledger.find("Report")
+        entry = next(each for each in await ledger.find("Report") if each.mark.address == "task:1")
         await ledger.pause(entry.number, now=SEEN, term=1, until=SEEN + 72 * HOUR)
         await ledger.close()
 

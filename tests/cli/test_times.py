@@ -369,7 +369,7 @@ def test_of_a_directory_the_next_moments_are_also_those_of_board_triggers_and_cr
         "2026-06-06T06:10:00+02:00",
     ]
     ticks = [row for row in rows if row["title"] == "wren"]
-    assert [(row["at"], row["estimate"]) for row in ticks] == [("2026-06-06T03:11:00Z", True)]
+    assert [(row["at"], row["estimate"]) for row in ticks] == [("2026-06-06T05:11:00+02:00", True)]
     # What waits for a time fires nothing, and nothing stands there twice.
     assert not {"Sow", "Reap", "Aged"} & {row["title"] for row in rows}
     tasks = [(row["at"], row["file"]) for row in rows if row["file"].startswith("board/")]

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from html import unescape
@@ -35,7 +35,7 @@ from horae.core.gate import Capacity
 from horae.core.ports import Process
 from horae.core.receipt import Status, is_planned
 from horae.core.service import Service
-from horae.core.views import EngineFacts
+from horae.core.views import EngineFacts, EntryStateError
 from horae.sources.board.recycle import trigger_of
 from horae.sources.board.source import BoardSource
 from horae.sources.board.tasks import Board
@@ -362,7 +362,8 @@ def resting(*, until: datetime | None, most: int | None = None) -> Act:
     async def pausing(here: App) -> None:
         assert here.front.ledger is not None
         for each in islice(await here.front.ledger.entries(), most):
-            await here.front.service.pause(str(each.number), until=until)
+            with suppress(EntryStateError):  # a part of a task is paused with the task
+                await here.front.service.pause(str(each.number), until=until)
 
     return pausing
 
