@@ -433,7 +433,7 @@ def _rows(person: Person, inside: str) -> list[tuple[Any, ...]]:
 @complains_of("/api/v1/preview")
 def test_a_task_gets_a_schedule_after_its_next_five_fires_were_seen(person: Person) -> None:
     person.go("/board")
-    person.click("#task1 [data-schedule]")
+    person.click("#task1 [data-schedule] button")
     save = person.one("#sched-save")
     assert save is not None
     assert not save.is_enabled()
@@ -472,7 +472,7 @@ def test_a_task_gets_a_schedule_after_its_next_five_fires_were_seen(person: Pers
 def test_two_who_schedule_one_task_see_both_versions_and_lose_neither(person: Person) -> None:
     file = person.app.root / "board" / "tasks" / "1-sow.md"
     person.go("/board")
-    person.click("#task1 [data-schedule]")
+    person.click("#task1 [data-schedule] button")
     person.until(lambda: person.one("#scheduling[open]"))
     person.ask("board/tasks/1/schedule", "PUT", {"cron": "0 7 * * TUE"})
     cron = person.one("#sched-form [name=cron]")
@@ -507,7 +507,7 @@ def test_two_who_schedule_one_task_see_both_versions_and_lose_neither(person: Pe
 def test_a_change_elsewhere_in_a_task_is_no_conflict(person: Person) -> None:
     file = person.app.root / "board" / "tasks" / "1-sow.md"
     person.go("/board")
-    person.click("#task1 [data-schedule]")
+    person.click("#task1 [data-schedule] button")
     person.until(lambda: person.one("#scheduling[open]"))
     file.write_text(f"{file.read_text()}\nA line that somebody added.\n")
     cron = person.one("#sched-form [name=cron]")
@@ -556,7 +556,7 @@ def test_a_plan_that_was_edited_meanwhile_is_shown_before_it_is_changed(person: 
     plan = person.app.root / "plan.org"
     before = plan.read_bytes()
     person.go("/entries/mail")
-    person.click("[data-rule]")
+    person.click("[data-rule] button")
     field = person.until(lambda: person.one("#rule[open] [name=to]"))
     field.clear()
     field.send_keys("*/30 * * * *")

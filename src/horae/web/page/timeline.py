@@ -144,7 +144,7 @@ def columns(counts: Counter[tuple[int, str]], top: int) -> list[tuple[str, str]]
     """Return counts as columns of 20, stacked by kind and as high as the logarithm of their sum.
 
     >>> columns(Counter({(0, "done"): 3, (2, "done"): 1, (2, "failed"): 1}), 3)
-    [('done', 'M0 22h.9v-20h-.9zM2 22h.9v-6.3h-.9z'), ('failed', 'M2 15.7h.9v-6.3h-.9z')]
+    [('done', 'M0 22h.9v-20h-.9zM2 22h.9v-7.9h-.9z'), ('failed', 'M2 14.1h.9v-7.9h-.9z')]
     """
     parts: dict[int, list[tuple[str, int]]] = defaultdict(list)
     for (part, kind), many in counts.items():
