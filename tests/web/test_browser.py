@@ -1147,8 +1147,8 @@ def test_times_are_shown_in_the_zone_that_is_chosen_and_say_so(person: Person) -
     assert after == before
     assert after.utcoffset() == timedelta(0)
     assert before.utcoffset() != timedelta(0)
-    person.until(lambda: person.one("#zones [aria-pressed=true]"))
-    assert "UTC" in [each.text for each in person.all("#zones [aria-pressed=true]")]
+    person.until(lambda: person.one("#zones [aria-current]"))
+    assert "UTC" in [each.text for each in person.all("#zones [aria-current]")]
     person.press("plan zone", inside="#zones")
     person.until(lambda: "All times are in Europe/Berlin" in person.text("#foot") or None)
 

@@ -185,9 +185,17 @@ def test_without_scripts_a_task_is_added_moved_and_given_a_schedule(scriptless: 
     person.until(lambda: api(person, f"board/tasks/{task['id']}")["status"] == "todo" or None)
     person.press("Schedule…", inside=f"#task{task['id']}")
     person.type("cron", "0 7 * * MON")
+    person.press("Preview")
+    person.says("at 07:00 on Mondays")
+    assert len(person.all("ol li")) == 10
+    assert api(person, f"board/tasks/{task['id']}")["cron_schedule"] is None, "it was only shown"
     person.press("Schedule")
     person.says("at 07:00 on Mondays", f"#task{task['id']}")
     assert api(person, f"board/tasks/{task['id']}")["cron_schedule"] == "0 7 * * MON"
+    person.press("Schedule…", inside=f"#task{task['id']}")
+    person.press("Clear schedule")
+    person.says("Board", "h1")
+    assert api(person, f"board/tasks/{task['id']}")["cron_schedule"] is None
 
 
 @needs_browser
@@ -202,9 +210,53 @@ def test_without_scripts_a_schedule_is_changed_and_a_bad_one_is_refused(scriptle
     person.go("/entries/digest")
     person.press("Change schedule…")
     person.type("schedule", "weekdays at 4:15")
+    person.press("Preview")
+    person.says("04:15", "section:last-of-type")
+    assert [len(each.find_elements("tag name", "li")) for each in person.all("section")] == [10, 10]
+    shoot(person.driver, "form-preview")
     person.press("Change schedule")
     person.says("04:15", ".lead")
     assert "weekdays at 4:15" in (person.app.root / "plan.org").read_text()
+
+
+@needs_browser
+def test_without_scripts_a_backfill_shows_its_times_before_it_is_made(scriptless: Person) -> None:
+    person = scriptless
+    person.go("/entries?q=Nightly")
+    before = len(api(person, "receipts?entry=digest")["receipts"])
+    for box in person.all("tbody input[type=checkbox]"):
+        box.click()
+    person.press("Backfill…", inside="#bulk")
+    person.type("from", "2026-02-02T00:00:00Z")
+    person.type("to", "2026-02-05T00:00:00Z")
+    person.press("Preview")
+    person.says("runs: 3", "section")
+    assert [each.text[:10] for each in person.all("ol li")] == [
+        "2026-02-02",
+        "2026-02-03",
+        "2026-02-04",
+    ]
+    assert len(api(person, "receipts?entry=digest")["receipts"]) == before
+    person.press("Backfill")
+    person.says("Entries", "h1")
+    person.until(
+        lambda: len(api(person, "receipts?entry=digest")["receipts"]) == before + 3 or None
+    )
+
+
+@needs_browser
+def test_without_scripts_the_search_has_a_page_and_the_zone_is_a_link(scriptless: Person) -> None:
+    person = scriptless
+    person.go("/")
+    person.press("Search", inside=".top")
+    person.type("q", "nightly")
+    person.press("Search")
+    person.says("Nightly digest", "ul.rows")
+    person.press("UTC", inside="#zones")
+    person.says("All times are in UTC (the plan: Europe/Berlin)", "#foot")
+    assert person.driver.current_url.endswith("/search?q=nightly"), "the same page"
+    person.press("plan zone", inside="#zones")
+    person.says("All times are in Europe/Berlin,", "#foot")
 
 
 @needs_browser

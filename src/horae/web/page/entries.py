@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 SOURCES: Final = ("org", "board", "trigger", "crew")
 PAGE: Final = 100  # rows
+FOUND: Final = 50  # by a search, of each kind
 _BAR: Final = 3  # width of one end in the strip, with a gap of 1
 _TALL: Final = 14  # height of the longest end
 
@@ -100,4 +101,13 @@ def _height(end: EndMark, longest: float) -> float:
     return round(max(4.0, _TALL * end.seconds / longest), 1) if longest else _TALL
 
 
-VIEWS: Final = (PageView("/entries", entries, "entries", "Entries"),)
+async def search(asked: PageRequest) -> Sheet:
+    q = asked.text("q")
+    results = (await asked.front.service.search(q, limit=FOUND)).results if q else ()
+    return Sheet("search.html", "Search", "", {"q": q, "results": results})
+
+
+VIEWS: Final = (
+    PageView("/entries", entries, "entries", "Entries"),
+    PageView("/search", search),
+)

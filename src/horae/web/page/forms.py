@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qsl, quote, urlsplit
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from starlette.datastructures import MultiDict
 from starlette.requests import Request
@@ -17,11 +19,11 @@ from horae.web.answer import HEADERS, encoded
 from horae.web.api import FORMS, answer_of, operation_of
 from horae.web.keys import caller_of
 from horae.web.page.actions import fields
-from horae.web.page.sheet import PageContext, Sheet, endpoint_of
+from horae.web.page.sheet import ZONE, PageContext, Sheet, endpoint_of
 from horae.web.router import JSON, HttpRequestError, Operation, body_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from starlette.types import Message
 
@@ -30,8 +32,19 @@ if TYPE_CHECKING:
 
 KIND: Final = "application/x-www-form-urlencoded"
 MOST: Final = 2000  # of a form, at most
+_YEAR: Final = 365 * 86400  # seconds
+TIMES: Final = 10  # of a preview, at most
+CLEAR: Final = "clear"  # the schedule of a task
 _EACH: Final = "/-/"  # in a path: once for each `of` of the form
-_OWN: Final = {"ask", "sure", "tag", "then", "of", "what", "token", "back", "given"}
+_OWN: Final = {"ask", "sure", "tag", "then", "of", "what", "token", "back", "given", "look"}
+
+
+class Plan(NamedTuple):
+    """A preview of what a form does."""
+
+    title: str
+    words: str
+    times: Sequence[str]
 
 
 def form_of(context: PageContext) -> Callable[[Request], Awaitable[Response]]:
@@ -45,7 +58,12 @@ def form_of(context: PageContext) -> Callable[[Request], Awaitable[Response]]:
             if "given" in given or not (asks or "sure" in request.query_params):
                 done = await _done(context.front, request, given)
             what = given.get("what", "")
-            values: dict[str, object] = {"asked": [*fields(asks)], "what": what}
+            known = [each._replace(value=given.get(each.name, each.value)) for each in fields(asks)]
+            names = {each.name for each in known}
+            values: dict[str, object] = {"asked": known, "names": names, "what": what}
+            values["has_preview"] = not names.isdisjoint(("schedule", "cron", "from"))
+            is_looked = "look" in given and "given" not in given
+            values["plans"] = await _plans(context.front, request, given) if is_looked else []
             values |= {"word": what.partition(":")[0], "chosen": given.getlist("of")}
             values |= {"action": f"{quote(request.scope['path'])}?{request.url.query}"}
             return Sheet("form.html", what, "", {**values, "back": _back(request, given)})
@@ -88,10 +106,12 @@ async def _done(front: Front, request: Request, given: MultiDict) -> Response:
     if _EACH in path and not (numbers and all(map(is_number, numbers))):
         raise RequestError("nothing is selected; select a row first")
     known = [*query.multi_items(), *given.multi_items()]
-    body = {name: value for name, value in known if name not in _OWN and value}
+    body: dict[str, object] = {k: v for k, v in known if k not in _OWN and v}
+    if given.get("given") == CLEAR:
+        body = {"clear": True}
     cookies = []
     for each in [path.replace(_EACH, f"/{of}/", 1) for of in numbers] or [path]:
-        asked = _request(request, operation, each, encoded(body), query.get("tag", ""))
+        asked = _request(request, operation, each, encoded(body), tag=query.get("tag", ""))
         made = await answer_of(front, operation)(asked)
         cookies += made.headers.getlist("set-cookie")
     answer = Response(status_code=HTTPStatus.SEE_OTHER, headers=HEADERS)
@@ -101,7 +121,15 @@ async def _done(front: Front, request: Request, given: MultiDict) -> Response:
     return answer
 
 
-def _request(request: Request, operation: Operation, path: str, body: bytes, tag: str) -> Request:
+def _request(
+    request: Request,
+    operation: Operation,
+    path: str,
+    body: bytes,
+    *,
+    tag: str = "",
+    query: Mapping[str, str] = MappingProxyType({}),
+) -> Request:
     """Return the request of the API that a form stands for."""
     kept = [each for each in request.scope["headers"] if each[0] in {b"host", b"cookie"}]
     kept += [(b"content-type", JSON.encode())]
@@ -109,13 +137,57 @@ def _request(request: Request, operation: Operation, path: str, body: bytes, tag
     match = compile_path(operation.path)[0].match(path)
     scope: dict[str, Any] = {**request.scope, "method": operation.method, "path": path}
     scope |= {"path_params": match.groupdict() if match else {}, "headers": kept}
-    scope |= {"raw_path": quote(path).encode(), "query_string": b""}
+    scope |= {"raw_path": quote(path).encode()}
+    scope["query_string"] = urlencode({k: v for k, v in query.items() if v}).encode()
     parts = iter([{"type": "http.request", "body": body}])
 
     async def receive() -> Message:
         return next(parts, None) or await request.receive()
 
     return Request(scope, receive)
+
+
+async def _plans(front: Front, request: Request, given: MultiDict) -> list[Plan]:
+    """Return what a form would do: the times as they are, and as they would be."""
+    path = request.scope["path"].removeprefix(FORMS)
+    if path.endswith("/backfill"):
+        body = {**{k: v for k, v in given.items() if k in {"from", "to"}}, "dry_run": True}
+        paths = [path.replace(_EACH, f"/{of}/", 1) for of in given.getlist("of")] or [path]
+        told = [await _told(front, request, "POST", each, body=body) for each in paths]
+        return [Plan(e["title"], f"runs: {e['count']:,}", e["moments"][:TIMES]) for e in told]
+    if path.startswith("/api/v1/entries/"):
+        told = await _told(front, request, "GET", path, to=given.get("schedule", ""))
+        both = [(word, told[key]) for word, key in (("Now", "now"), ("Then", "then")) if told[key]]
+        return [Plan(word, each["words"] or each["reason"], each["next"]) for word, each in both]
+    query = {"when": given.get("cron", ""), "zone": given.get("timezone", ""), "limit": str(TIMES)}
+    told = await _told(front, request, "GET", "/api/v1/preview", **query)
+    return [Plan("Then", told["words"], told["next"])]
+
+
+async def _told(
+    front: Front,
+    request: Request,
+    method: str,
+    path: str,
+    *,
+    body: dict[str, object] | None = None,
+    **query: str,
+) -> Any:
+    """Return what the API says."""
+    operation = operation_of(method, path)
+    if operation is None:
+        raise HttpRequestError(HTTPStatus.NOT_FOUND, f"there is no preview of {path[:200]!r}")
+    asked = _request(request, operation, path, encoded(body or {}), query=query)
+    return json.loads(bytes((await answer_of(front, operation)(asked)).body))
+
+
+async def choose_zone(request: Request) -> Response:
+    """Let a browser see times in another zone; without one in that of the plan."""
+    answer = Response(status_code=HTTPStatus.SEE_OTHER, headers=HEADERS)
+    answer.headers["Location"] = _ours(request.headers.get("referer", ""))
+    to = request.query_params.get("to", "")
+    answer.set_cookie(ZONE, to, max_age=_YEAR if to else 0, samesite="strict")
+    return answer
 
 
 def _back(request: Request, given: MultiDict) -> str:

@@ -32,6 +32,14 @@ class WrittenPage(NamedTuple):
     said: str
 
 
+class ShownPage(NamedTuple):
+    """What is known of a page that a browser was given."""
+
+    digest: int  # of its steady text
+    event: int
+    every: int
+
+
 class Lines(NamedTuple):
     """A change of a text: *cut* lines from line *at* on are these."""
 
@@ -64,25 +72,35 @@ def difference(old: list[str], new: list[str]) -> Lines:
 
 
 async def changes(
-    write: Callable[[], Awaitable[WrittenPage]], feed: Feed, *, seen: int
+    write: Callable[[], Awaitable[WrittenPage]],
+    feed: Feed,
+    *,
+    seen: int,
+    shown: ShownPage | None = None,
 ) -> AsyncGenerator[bytes, None]:
-    """Yield what changes of a page; the browser has it as it was after the event *seen*."""
+    """Yield what changes of a page that the browser has as it was after the event *seen*.
+
+    If it is known as it was *shown*, it is not written again before something may have changed.
+    """
     loop = asyncio.get_running_loop()
-    known: str | None = None
+    known = None if shown is None else shown.digest
     sent: list[str] = []
     quiet_since = loop.time()
     yield b": as it was\n\n"
+    if shown is not None:
+        await feed.wait(shown.event, within=shown.every)
     while not feed.is_closing:
         began_at = loop.time()
         page = await write()
         text = steady(page.text)
-        if (text != known) if known is not None else (page.event != seen):
+        digest = hash(text)
+        if (digest != known) if known is not None else (page.event != seen):
             lines = text.split("\n")
             told: dict[str, Any] = difference(sent, lines)._asdict()
             told |= {"now": page.now, "said": page.said, "event": page.event}
             sent, quiet_since = lines, loop.time()
             yield sse("page", told)
-        known = text
+        known = digest
         await asyncio.sleep(max(PAUSE, 4 * (loop.time() - began_at)))
         await feed.wait(page.event, within=max(0.0, page.every - (loop.time() - began_at)))
         if loop.time() - quiet_since > HEARTBEAT:

@@ -59,6 +59,7 @@ def routes(front: Front, root: Path | None = None, *, most_plans: int = MOST) ->
     return [
         Route("/static/{version}/{name}", file, methods=["GET"]),
         Route("/favicon.ico", icon, methods=["GET"]),
+        Route("/zone", forms.choose_zone, methods=["GET"]),
         Route("/icon/{count:int}.svg", counted, methods=["GET"]),
         *(Route(*each, methods=["GET"]) for each in shown),
         Route(f"{FORMS}/{{path:path}}", forms.form_of(context), methods=["POST"]),

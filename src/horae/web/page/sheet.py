@@ -34,7 +34,7 @@ from horae.timing.zone import instant, local, zone
 from horae.web.answer import CONTROLS, HEADERS, STATUSES, harmless, shrunk, takes_gzip
 from horae.web.keys import caller_of
 from horae.web.page.actions import ACTIONS, fields
-from horae.web.page.live import WrittenPage, changes, compressed
+from horae.web.page.live import ShownPage, WrittenPage, changes, compressed, steady
 from horae.web.router import HttpRequestError, moment_of
 
 if TYPE_CHECKING:
@@ -209,6 +209,7 @@ ZONE: Final = "horae-zone"  # the cookie with the zone in which a browser shows 
 _TEXT: Final = 200  # characters of one field of a query
 _INBOX: Final = timedelta(seconds=5)  # within which an inbox is not made anew without an event
 _LINES: Final = 40  # of an inbox
+_SHOWN: Final = 100  # pages of a view whose last look is remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,15 +376,30 @@ def endpoint_of(context: PageContext, show: Show) -> Callable[[Request], Awaitab
         now, said = look.iso(look.now), look.full(look.now)
         return WrittenPage(text, status, sheet.every, event, now, said)
 
+    # What browsers were given last: each asks at once what changes of it.
+    shown: dict[tuple[str, str], ShownPage] = {}
+
+    def of(request: Request) -> tuple[str, str]:
+        return str(request.url), request.headers.get("cookie", "")
+
     async def endpoint(request: Request) -> Response:
         if "text/event-stream" not in request.headers.get("accept", ""):
             made = await page(request)
+            shown[of(request)] = ShownPage(hash(steady(made.text)), made.event, made.every)
+            if len(shown) > _SHOWN:
+                del shown[next(iter(shown))]
             answer = HTMLResponse(made.text.encode(errors="replace"), made.status, headers=HEADERS)
             return await shrunk(request, answer)
         seen = request.headers.get("last-event-id", "")
         feed: Feed = request.app.state.feed
         after = int(seen) if is_number(seen) else -1
-        parts: AsyncIterator[bytes] = changes(partial(page, request), feed, seen=after)
+        known = shown.pop(of(request), None)
+        parts: AsyncIterator[bytes] = changes(
+            partial(page, request),
+            feed,
+            seen=after,
+            shown=known if known is not None and known.event == after else None,
+        )
         headers, kind = {**HEADERS, "Vary": "Accept"}, "text/event-stream"
         if takes_gzip(request):
             parts, headers = compressed(parts), {**headers, "Content-Encoding": "gzip"}

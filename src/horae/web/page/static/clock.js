@@ -35,20 +35,13 @@ export function turnClocks() {
   setInterval(() => turn(), 1000);
 }
 
-// Times are shown in the zone of the plan, of this browser, or in UTC; the server writes them.
-export function showZones() {
-  const zones = document.getElementById("zones");
-  if (zones === null) return;
-  zones.hidden = false;
+// Only a browser knows its own zone; the server writes the times.
+export function offerOwnZone() {
+  const link = document.getElementById("own-zone");
+  if (link === null) return;
   const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
-  for (const button of zones.querySelectorAll("button")) {
-    const to = button.dataset.to || own;
-    button.title = to;
-    button.ariaPressed = String(to === zones.dataset.zone);
-    button.onclick = () => {
-      const age = to === zones.dataset.plan ? 0 : 31536000;
-      document.cookie = `horae-zone=${to}; path=/; max-age=${age}; SameSite=Strict`;
-      location.reload();
-    };
-  }
+  link.hidden = false;
+  link.href = `/zone?to=${encodeURIComponent(own)}`;
+  link.title = own;
+  if (own === link.dataset.zone) link.ariaCurrent = "true";
 }

@@ -1,6 +1,6 @@
 // What a page does besides being read. Each part finds what is its own and leaves the rest.
 import { keepLive } from "./live.js";
-import { showZones, turnClocks } from "./clock.js";
+import { offerOwnZone, turnClocks } from "./clock.js";
 import { listenForActions } from "./actions.js";
 import { openPanels } from "./panel.js";
 import { followLog } from "./log.js";
@@ -13,7 +13,7 @@ import { listenForKeys } from "./keys.js";
 function attach() {
   followLog();
   showChosen();
-  showZones();
+  offerOwnZone();
 }
 
 turnClocks();
