@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -100,7 +101,20 @@ def test_the_job_of_tomorrow_is_moved(person: Person) -> None:
     assert ":SCHEDULE: 0 4 * * *" in (person.app.root / "plan.org").read_text()
 
 
+STREAM = (
+    {"type": "assistant", "message": {"content": [{"type": "text", "text": "The beans are in."}]}},
+    {"type": "result", "result": "Sown.", "num_turns": 2, "total_cost_usd": 0.25}
+    | {"usage": {"input_tokens": 1200, "output_tokens": 34}},
+)
+
+
 def test_what_an_agent_did_and_what_it_cost_is_seen(person: Person) -> None:
+    program, written = person.app.root / "claude", person.app.root / "crew" / "writer.org"
+    known = {"session_id": "s1", "uuid": "u1"}
+    said = "".join(f"{json.dumps(each | known)}\n" for each in STREAM)
+    program.write_text(f"#!/bin/sh\ncat >/dev/null\ncat <<'END'\n{said}END\n")
+    program.chmod(0o755)
+    written.write_text(written.read_text().replace(":COMMAND: cat", f":COMMAND: {program}"))
     receipt = person.ask("agents/wren/tick")["receipt"]
     person.until(lambda: person.ask(f"receipts/{receipt}", "GET")["ended_at"])
     with task(person, "see what an agent did and cost") as seen:
@@ -108,7 +122,8 @@ def test_what_an_agent_did_and_what_it_cost_is_seen(person: Person) -> None:
         person.until(lambda: person.driver.current_url.endswith("/crew") or None)
         seen.click(".crew .title")
         person.says("Agent: wren", "#agent")
-        person.says("Last transcript", "#agent")
+        person.says("The beans are in.", "#agent")
+        person.says("$0.25", "#agent")
         assert seen.clicks == 2
 
 
