@@ -478,6 +478,7 @@ def assemble(
         unassigned=context.why_unassigned,
         refuse_start=refuse_blank,
         refuse_name=partial(refuse_double, context.board),
+        again=triggers.again,
     )
     settings = settings or EngineSettings(config, **common, changed=poke)
     return App(

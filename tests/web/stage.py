@@ -276,12 +276,20 @@ async def engine(
             sources=[OrgSource(root, zone_name="UTC"), TriggerSource(TriggerStore(ledger))],
             capacity=Capacity(slots),
         )
+        triggers = Triggers(
+            store=store,
+            ledger=ledger,
+            clock=clock,
+            ids=lambda: str(uuid4()),
+            poke=engine.note_change,
+        )
         service = Service(
             ledger=ledger,
             clock=clock,
             ids=new_id,
             poke=engine.note_change,
             agent_state=agent_state,
+            again=triggers.again,
         )
 
         async def known(name: str) -> None:
@@ -300,13 +308,7 @@ async def engine(
             clock=clock,
             ledger=ledger,
             keys=keys(data, tokens=Tokens(ledger), sessions=Sessions(ledger)),
-            triggers=Triggers(
-                store=store,
-                ledger=ledger,
-                clock=clock,
-                ids=lambda: str(uuid4()),
-                poke=engine.note_change,
-            ),
+            triggers=triggers,
             workflows=WorkflowRequests(WorkflowRunner(processes, place, clock=clock), new_id),
             agent_runs=asking,
             root=root,

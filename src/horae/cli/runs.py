@@ -24,10 +24,10 @@ from horae.cli.moments import moment_or_length
 from horae.cli.output import Form, Output, clean, echo, form_options, print_answer
 from horae.cli.plan_root import PlanView, When
 from horae.client import Client, EngineUnreachableError
-from horae.core import actor, agent, clock, views
+from horae.core import actor, clock, views
 from horae.core.entry import PlanTask
 from horae.core.ports import RunPlace
-from horae.core.receipt import FINAL, HELD_BACK, OPEN, Filed, ReasonCode, Status
+from horae.core.receipt import FINAL, HELD_BACK, Filed, ReasonCode, Status
 from horae.core.service import near_names
 from horae.core.text import in_zone, moment_text
 from horae.errors import Exit, HoraeError
@@ -165,39 +165,12 @@ def retry(receipt: int, *, waits: bool | None, raw: bool, place: Place, output: 
     retried. The exit code is that of `horae run`.
     """
     filed = read(place, lambda service: service.filed(receipt))
-    if filed.status in OPEN:
-        reason = f"receipt {receipt} is {filed.status}; it can be retried after it has ended"
-        raise views.RunStateError(filed.title, reason)
-    note = f"retry of receipt {receipt}"
-    if filed.source == "trigger":
-        text = connection.ask(place, lambda ledger: ledger.text(filed.digest))
-        if text is not None:  # else it is pruned
-            return _retry_trigger(place, filed, text, output)
-    screen = RunScreen(output, raw=raw, waits=waits)
-    if filed.receipt.key.startswith("tick:"):
-        from horae.sources.crew.commands import tick_now
-
-        is_watched = sys.stdout.isatty() if waits is None else waits
-        return tick_now(filed.title, place, RunScreen(output, raw=raw, waits=is_watched), note=note)
-    inside = actor.own_run(place.directory)
+    is_tick = filed.receipt.key.startswith("tick:")
+    is_watched = sys.stdout.isatty() if waits is None and is_tick else waits
+    screen, inside = RunScreen(output, raw=raw, waits=is_watched), actor.own_run(place.directory)
     own = {"receipt": receipt, "parent_run": int(inside) if inside else None}
-    flag = "--no-wait" if screen.waits is False else ""
+    flag = "--no-wait" if screen.waits is False and not is_tick else ""
     return screen.run(place, lambda service: service.retry(str(filed.entry), **own), flag=flag)
-
-
-def _retry_trigger(place: Place, filed: Filed, text: str, output: Output) -> int:
-    from horae.cli.trigger_access import TriggerAccess
-
-    order = agent.read_order(text)
-    entry = read(place, lambda service: service.entry(str(filed.entry)))
-    word = entry.address.removeprefix("trigger:")
-    said: dict[str, Any] = {name: order.values.get(name, "") for name in ("title", "body")}
-    said["metadata"] = dict(order.metadata)
-    access = TriggerAccess(root=place.root, data=str(place.directory))
-    made = access.write(lambda triggers: triggers.trigger_now(word, said))
-    text = f"{made.workflow}: receipt {made.receipt}, {made.status} ({made.reason})"
-    print_answer(output, made, text)
-    return Exit.OK
 
 
 @click.command()

@@ -124,6 +124,8 @@ class Service:
     refuse_name: Callable[[str], None] | None = None  # raises an error for an ambiguous address
     agent_state: Callable[[str], views.AgentState] = lambda _: views.AgentState()
     spending: Callable[[], Spending] | None = None  # the budgets that several entries share
+    # Files what a receipt was asked to do once more; None: it was not asked for anything.
+    again: Callable[[Filed, str], Awaitable[Filed | None]] | None = None
 
     async def named(self, word: views.EntryName) -> Listed:
         word = str(word)
@@ -937,7 +939,8 @@ class Service:
     ) -> views.ReceiptLine:
         """Run an entry again as a receipt of it says, or its last one.
 
-        The scheduled time is the same, if it is still part of the schedule.
+        The scheduled time is the same, if it is still part of the schedule, and so are the title,
+        the body and the metadata of a trigger.
         """
         found = await self.named(entry)
         if receipt is None:
@@ -959,6 +962,9 @@ class Service:
             if (await self.backfill(entry, start=at, end=end, dry_run=True)).count:
                 done = await self.backfill(entry, start=at, end=end, name=name)
                 return (await self._lines([await self.filed(done.receipts[0])]))[0]
+        made = None if self.again is None else await self.again(filed, note)
+        if made is not None:
+            return (await self._lines([made]))[0]
         return await self.run_now(entry, note=note, parent_run=parent_run)
 
     async def tick(self, agent: str, *, note: str = "") -> views.ReceiptLine:

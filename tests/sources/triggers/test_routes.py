@@ -86,6 +86,23 @@ async def test_a_workflow_runs_now_and_its_history_has_it(tmp_path: Path) -> Non
 
 
 @story
+async def test_a_retry_keeps_the_title_the_body_and_the_metadata(tmp_path: Path) -> None:
+    async with engine(tmp_path) as here:
+        what = "{{title}}: {{body}}\n{{metadata}}"
+        workflow = await made(here, prompt_template=what, trigger_config={"type": "manual"})
+        asked = {"title": "Tea", "body": "for two", "metadata": {"guest": "Ana"}}
+        first = await here.post(f"triggers/{workflow['id']}/run", asked)
+        await here.ended(first["receipt"])
+        entry = (await here.get(f"receipts/{first['receipt']}"))["entry"]
+        again = await here.post(f"entries/{entry}/retry", {"receipt": first["receipt"]})
+        assert again["receipt"] != first["receipt"]
+        assert f"retry of receipt {first['receipt']}" in again["reason"]
+        await here.ended(again["receipt"])
+        history = (await here.client.get(f"/workflows/{workflow['id']}/history")).json()["items"]
+        assert [each["prompt_sent"] for each in history] == ["Tea: for two\nguest: Ana"] * 2
+
+
+@story
 async def test_a_webhook_is_opened_by_its_signature_alone(tmp_path: Path) -> None:
     config = {"type": "webhook", "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
     key = b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")

@@ -519,7 +519,7 @@ class Triggers:
     # Dispatches
 
     async def trigger_now(
-        self, word: str, data: object = None, *, key: str | None = None
+        self, word: str, data: object = None, *, key: str | None = None, note: str = ""
     ) -> views.Dispatch:
         """Run a workflow now; the same *key* returns the same dispatch."""
         trigger = await self.find(word)
@@ -538,8 +538,20 @@ class Triggers:
         if (why := (await self._obstacles(agent))[0]) is not None:
             raise AgentUnavailableError(agent, why)
         name = f"manual:{self.ids()}" if key is None else f"idem:{key}"
-        reason = Reason(ReasonCode.REQUESTED, by_words("requested"))
+        reason = Reason(ReasonCode.REQUESTED, by_words("requested", note))
         return await self._dispatch(trigger, await self._ask(trigger, name, task, reason))
+
+    async def again(self, filed: Filed, note: str) -> Filed | None:
+        """File the dispatch of a receipt once more; None if it is none, or its text is pruned."""
+        text = await self.ledger.text(filed.digest) if filed.source == NAME else None
+        known = await self.ledger.entry(filed.entry)
+        if text is None or known is None:
+            return None
+        order = read_order(text)
+        said: dict[str, object] = {name: order.values.get(name, "") for name in ("title", "body")}
+        word = known.mark.address.removeprefix(f"{NAME}:")
+        made = await self.trigger_now(word, {**said, "metadata": dict(order.metadata)}, note=note)
+        return await self.ledger.receipt(made.receipt)
 
     async def deliver(
         self, word: str, body: bytes, headers: Iterable[tuple[str, str]]
