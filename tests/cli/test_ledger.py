@@ -108,7 +108,7 @@ def test_without_a_ledger_every_command_says_what_makes_one(call: Call) -> None:
     ):
         ending = call(*args)
         assert (ending.code, ending.out) == (4, "")
-        assert "no ledger in .horae; `horae up` creates one" in ending.err
+        assert "no ledger in .horae; run `horae up` to create one" in ending.err
     error = json.loads(call("status", "--json").err)["error"]
     assert (error["code"], error["facts"]) == ("no_ledger", {"directory": ".horae"})
 
