@@ -1,1 +1,1 @@
-"""Entries, receipts and runs: what is due, what is decided, what starts. Knows no source."""
+"""Entries, receipts and runs: what is due, what is decided, what starts. Imports no source."""

@@ -1,4 +1,4 @@
-"""Who may use a running engine: named tokens, sessions, and the tokens of runs."""
+"""Access to a running engine: named tokens, sessions of browsers, and tokens of runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SESSION_ENDED: Final = "session_ended"  # the event after which nothing is open 
 
 
 class Token(Struct, frozen=True):
-    """A named token; of its text the ledger has only a digest."""
+    """A named token; the ledger stores only a digest of its text."""
 
     name: str
     scopes: tuple[Scope, ...]
@@ -39,7 +39,7 @@ class Token(Struct, frozen=True):
 
 
 class NewToken(Token, frozen=True, kw_only=True):
-    token: str  # its text, which is kept nowhere
+    token: str  # the text, which is stored nowhere
 
 
 class TokenPage(Shape, frozen=True):
@@ -81,7 +81,7 @@ class Tokens:
         return await self._ledger.read(lambda tx: tx.one(_token, "access.token", digest=digest))
 
     async def revoke(self, name: str, *, now: datetime) -> bool:
-        """Forget a token and the sessions that it began; False: there is none of that name."""
+        """Delete a token and the sessions begun with it; False if no token has that name."""
 
         def drop(tx: LedgerTransaction) -> bool:
             if not tx.change("access.revoke_token", name=plain(name)):
@@ -98,15 +98,15 @@ class Tokens:
 
 
 class Session(Struct, frozen=True):
-    """A browser that is logged in; of its cookie the ledger has only a digest."""
+    """A browser session; the ledger stores only a digest of its cookie."""
 
-    id: str  # how that digest begins
-    token: str  # the name of the token that it was begun with
+    id: str  # the beginning of that digest
+    token: str  # the name of the token that began it
     scopes: tuple[Scope, ...]
     created_at: Time
     used_at: Time
     expires_at: Time
-    agent: str  # what the browser calls itself
+    agent: str  # the browser's User-Agent
 
 
 class SessionPage(Shape, frozen=True):
@@ -141,7 +141,7 @@ class Sessions:
         return await self._ledger.write(ANYBODY, put)
 
     async def find(self, digest: str, *, now: datetime) -> Session | None:
-        """Return the session that has a digest, if it still lasts and its token does, too."""
+        """Return the session of a cookie's digest, if neither it nor its token has expired."""
         return await self._ledger.read(
             lambda tx: tx.one(_session, "session.one", digest=digest, now=now)
         )
@@ -156,7 +156,7 @@ class Sessions:
         return await self._ledger.read(lambda tx: tx.every(_session, "session.all", now=now))
 
     async def end(self, session: str | None, *, now: datetime) -> list[Session]:
-        """End the session of an id, or all of them; return those that are ended."""
+        """End one session, or all if *session* is None; return the ended ones."""
 
         def drop(tx: LedgerTransaction) -> list[Session]:
             found = tx.every(_session, "session.all", now=now)
@@ -180,8 +180,6 @@ async def end_sessions(sessions: Sessions, which: str, *, now: datetime) -> list
 
 @dataclass(frozen=True, slots=True)
 class RunToken:
-    """What a run may ask the engine for, and what is set when the run is over."""
-
     actor: str
     scopes: frozenset[Scope]
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -189,10 +187,10 @@ class RunToken:
 
 class RunTokens:
     def __init__(self) -> None:
-        self.is_served = False  # whether anybody answers to them
-        self.url = ""  # where, if that is a port
-        self._tokens: dict[str, RunToken] = {}  # by digest: a search tells nothing of the token
-        self.runs: dict[int, str] = {}  # which digest is of which run
+        self.is_served = False  # whether a server accepts these tokens
+        self.url = ""  # of that server, if it listens on a port
+        self._tokens: dict[str, RunToken] = {}  # by digest: a lookup's timing reveals no token
+        self.runs: dict[int, str] = {}  # the digest of each run's token
 
     def begin(self, run: int, *, actor: str, scopes: Iterable[str]) -> str:
         self.end(run)

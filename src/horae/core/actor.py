@@ -44,7 +44,7 @@ def acting(actor: str) -> Iterator[None]:
 
 
 def actor_words(actor: str) -> str:
-    """Return an actor as people read it.
+    """Return an actor in words.
 
     >>> actor_words("session:ops"), actor_words("cli:ada"), actor_words("agent:triage")
     ('token ops, from the page', 'ada, on the command line', 'agent triage')
@@ -54,7 +54,7 @@ def actor_words(actor: str) -> str:
 
 
 def by_words(done: str, note: str = "", *, actor: str | None = None) -> str:
-    """Return an act, its actor (by default the caller's) and a note as words.
+    """Return what was done, by whom (by default the current actor) and a note, in words.
 
     >>> with acting("token:ops"):
     ...     by_words("cancelled", "enough")
@@ -67,7 +67,6 @@ def by_words(done: str, note: str = "", *, actor: str | None = None) -> str:
 
 
 def one_line(note: str) -> str:
-    """Return a note without line breaks, so that it cannot pass for a line of our own."""
     return " ".join(note.split())
 
 
@@ -128,7 +127,7 @@ class ScopeError(HoraeError, code="token_scope", exit_code=Exit.USAGE):
 
 
 def allows(scopes: Collection[Scope], needed: Scope) -> bool:
-    """Tell whether scopes contain another one; only `admin` contains others.
+    """Return whether scopes include another; only `admin` includes others.
 
     >>> allows({Scope.ADMIN}, Scope.READ), allows({Scope.RUN, Scope.EDIT}, Scope.READ)
     (True, False)

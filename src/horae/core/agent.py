@@ -1,7 +1,7 @@
-"""Agents, their definitions (a headline tagged `:agent:`) and the prompts with places to fill in.
+"""Agents, their definitions (a headline tagged `:agent:`), and prompt templates.
 
-A prompt such as `It is {{fire_time}}` is filled in once; what is filled in is never read again.
-What is known when an entry is armed is filled in then, the scheduled time and the key at the start.
+A prompt such as `It is {{fire_time}}` is rendered once; values are never rendered again. What is
+known when an entry is armed is filled in then, the scheduled time and the key at the start.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from horae.org.plan import Diagnostic, Plan, Severity, is_id
 from horae.timing.duration import DurationError, parse_duration
 from horae.timing.zone import parse_rfc3339
 
-PROMPT: Final = "System prompt"  # the title of the heading above it
+PROMPT: Final = "System prompt"  # the title of the prompt's heading
 _KEYS: Final = (
     "ID", "MODEL", "TAGLINE", "TOOLKITS", "RUNNER", "COMMAND", "TIMEOUT", "TOOLS", "ENV", "WAKE",
     "API", "BUDGET", "RESUME", *(each.key for each in PROPERTIES if each.in_agents),
@@ -46,15 +46,15 @@ _Value = TypeVar("_Value")
 
 
 class RunnerKind(StrEnum):
-    COMMAND = "command"  # a program that is handed the prompt
+    COMMAND = "command"  # a program that gets the prompt
     MODEL = "model"  # a model that is called
 
 
 @dataclass(frozen=True, slots=True)
 class AgentDefinition:
-    """A definition; what is None or empty is as the settings have it."""
+    """The definition of an agent; a value that is None or empty comes from the settings."""
 
-    name: str  # its :ID:, else its title if that can be a name, else nothing
+    name: str  # its :ID:, else its title if valid as a name, else empty
     title: str
     prompt: str
     model: str | None = None
@@ -64,27 +64,27 @@ class AgentDefinition:
     command: tuple[str, ...] = ()
     timeout: timedelta | None = None
     tools: tuple[str, ...] = ()
-    variables: tuple[str, ...] = ()  # names of the environment's that it may see
+    variables: tuple[str, ...] = ()  # environment variables that it gets
     wake: Wake | None = None
     api: tuple[str, ...] = ()  # scopes of the token that its runs get
     budget: tuple[Purse, ...] = ()  # of all its runs together
-    resumes: bool = False  # whether a run goes on with the session of the last one
+    resumes: bool = False  # whether a run continues the session of the last one
     policy: Policy = DEFAULT  # of its runs, unless their entry has another
 
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """An agent; values of its `environment` may name secrets and are never shown."""
+    """An agent; values of `environment` may name secrets and are never shown."""
 
     name: str
     definition: AgentDefinition
     origin: Origin
-    directory: str = ""  # where it works, from the plan root
-    variables: tuple[str, ...] = ()  # those of ours that it asks for
+    directory: str = ""  # its working directory, relative to the plan root
+    variables: tuple[str, ...] = ()  # environment variables of the engine that it gets
     environment: Mapping[str, str] = field(default_factory=dict)
     remedy: str | None = None  # how to name its command, if not with :COMMAND: at its origin
-    roles: tuple[str, ...] = ()  # which tasks of a board it gets; none: any
-    is_member: bool = False  # of the crew, or the keeper: what it leaves in its tree is its memory
+    roles: tuple[str, ...] = ()  # the roles of board tasks that it takes; empty: any
+    is_member: bool = False  # of the crew, or the keeper: files left in its tree are its memory
 
     @property
     def policy(self) -> ToolPolicy:
@@ -124,7 +124,7 @@ class AgentError(HoraeError, code="agent_definition"):
 
 
 def parse_agent(text: str, file: str = "-") -> AgentDefinition:
-    r"""Return the agent that a text defines; raises AgentError if it defines none that can run.
+    r"""Parse an agent definition; AgentError if the text has none that can run.
 
     >>> parse_agent("* wren :agent:\nYou write.\n").prompt
     'You write.'
@@ -152,7 +152,7 @@ def parse_agent(text: str, file: str = "-") -> AgentDefinition:
 
 
 def agent_name(text: str) -> str:
-    r"""Return the name of the agent that a text defines, whether or not it can run; "" if none.
+    r"""Return the name of the agent in a text, whether or not it can run; empty if none.
 
     >>> agent_name("* The writer :agent:\n:PROPERTIES:\n:ID: wren\n:END:\n")
     'wren'
@@ -177,12 +177,12 @@ def check_agent(text: str, file: str = "-") -> list[Diagnostic]:
 
 
 def agent_sections(plan: Plan) -> Iterator[tuple[int, str]]:
-    """Yield the line of each agent definition in a plan, and its text, whose lines keep it."""
+    """Yield the line and text of each agent definition in a plan, padded to keep line numbers."""
     places, headlines = plan.places(), plan.headlines
     tagged = [at for at, headline in enumerate(headlines) if "agent" in headline.tags]
     for start, end in pairwise([*tagged, len(headlines)]):
         line = places[start].line
-        # The lines above stand there empty, so that what is odd is said with its line.
+        # Empty lines instead of the ones above keep the line numbers of problems.
         yield line, "\n" * (line - 1) + "".join(each.text for each in headlines[start:end])
 
 
@@ -223,7 +223,7 @@ def _definition(heading: Heading, prompt: str) -> AgentDefinition:
     if name and not is_id(name):
         raise refused("ID", f"{shown(name)} is not a valid name", NAME_FIX)
     try:
-        # :ENV: counts without a command of its own, too: the one of the settings sees it.
+        # :ENV: counts without a :COMMAND:, too: the program from the settings gets it.
         call = call_of({"COMMAND": "agent", **props})
     except CommandError as error:
         raise refused(error.key, error.reason, "correct or remove it") from None
@@ -257,21 +257,21 @@ def _own_name(heading: Heading) -> str:
 
 
 LONGEST: Final = 256 * 1024  # characters of a template
-# These may have several lines; every other value is one line, whatever somebody put into it.
+# Values of other names are put on one line, whatever they contain.
 LONG: Final = frozenset({"body", "metadata"})
 NO_VARIABLES: Final = "Template contains no {{variables}}; the same text will be sent every time"
 
 # The variables of every prompt, empty unless a request fills them.
 STANDARD: Final = ("title", "body", "url", "labels", "assignee", "source_id", "metadata")
 
-_MARK: Final = "#!horae-order "  # how an order begins that is more than its template
+_MARK: Final = "#!horae-order "  # the prefix of an order that is more than its template
 _PLACE: Final = re.compile(r"\{\{([^{}]*)\}\}")
 _ANY_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def variables(template: str) -> list[str]:
-    """Return the names in a template, each once, in the order of the text.
+    """Return the variables of a template without repetition, in the order of the text.
 
     >>> variables("{{ title }}: {{body}} ({{title}})")
     ['title', 'body']
@@ -280,7 +280,7 @@ def variables(template: str) -> list[str]:
 
 
 def problems(template: str, known: Iterable[str]) -> list[str]:
-    """Return what is wrong with a template whose places may have the *known* names.
+    """Return the problems of a template that may use the *known* names.
 
     >>> problems("Report for {{fire_tme}}.", ["fire_time", "title"])
     ["unknown template variable '{{fire_tme}}'. Did you mean '{{fire_time}}'?
@@ -292,14 +292,14 @@ def problems(template: str, known: Iterable[str]) -> list[str]:
         return [f"the template has more than {LONGEST:,} characters"]
     names, found = list(known), []
     for name in variables(template):
-        own = name.removeprefix("metadata.")  # one of the caller's own facts
+        own = name.removeprefix("metadata.")  # one of the caller's own values
         if name in names or (own != name and own.replace("-", "_").isidentifier()):
             continue
         near = get_close_matches(name.lower(), names, n=1, cutoff=0.6)
         hint = f" Did you mean '{{{{{near[0]}}}}}'?" if near else ""
         known_ones = f"Known variables: {', '.join(names)}"
         found.append(f"unknown template variable '{{{{{name[:60]}}}}}'.{hint} {known_ones}")
-    # Places are blanked, not cut out: what is left must not grow together, or move.
+    # Variables are blanked, not cut out, so that the rest keeps its place.
     rest = _PLACE.sub(lambda place: " " * len(place[0]), template)
     if (at := rest.find("{{")) >= 0:
         found.append(f"unclosed template placeholder at position {at}")
@@ -307,7 +307,7 @@ def problems(template: str, known: Iterable[str]) -> list[str]:
 
 
 def render(template: str, values: Mapping[str, str]) -> str:
-    """Return a template with its places filled in; a name without a value stays as it is.
+    """Fill in a template; a name without a value stays as it is.
 
     >>> render("{{ title }} is {{late}}", {"title": "{{late}}"})
     '{{late}} is {{late}}'
@@ -322,7 +322,7 @@ def render(template: str, values: Mapping[str, str]) -> str:
 
 
 def as_written(name: str, value: str) -> str:
-    r"""Return a value as it may stand in a prompt: one line, unless its name may have more.
+    r"""Return a value for a prompt: one line, unless its name allows several.
 
     >>> as_written("title", "two\nlines"), as_written("body", "two\nlines\x00")
     ('two lines', 'two\nlines�')
@@ -343,9 +343,9 @@ class AgentUnavailableError(HoraeError, code="agent_unavailable", exit_code=Exit
 
 @dataclass(frozen=True, slots=True)
 class PromptOrder:
-    """A prompt template, its known values, and the tools that the agent may use.
+    """A prompt template, its known values, and the tool policy of the run.
 
-    `approval` says *until* when it is requested, and once given *at* which time and *by* whom.
+    `approval` is `until` a time when it is requested, and `at` a time and `by` an actor when given.
     """
 
     template: str
@@ -378,7 +378,7 @@ class PromptOrder:
 
     @property
     def enforced(self) -> ToolPolicy | None:
-        """The policy that the runner must enforce; an approval is of the run, not of tools."""
+        """The tool policy that the runner enforces; an approval concerns the run, not tools."""
         return None if self.tools == OPEN or self._requires_approval else self.tools
 
     def text(self) -> str:
@@ -404,11 +404,6 @@ class PromptOrder:
 
 
 def read_order(text: str) -> PromptOrder:
-    """Return the order that a text is.
-
-    >>> read_order("Water the garden.").template
-    'Water the garden.'
-    """
     if not text.startswith(_MARK):
         return PromptOrder(text)
     head, _, template = text.removeprefix(_MARK).partition("\n")

@@ -1,8 +1,8 @@
 """Budgets: how much may be spent in a period, what a run is expected to cost, what is left.
 
 A purse is one limit: so many dollars, tokens or runs per hour, day, week or month of its zone. A
-run draws on every purse that it has, and starts only if each of them has room for what such a run
-usually costs, beside what is spent and what runs in progress are expected to cost.
+run draws on each of its purses, and starts only if each has room for the run's expected cost beside
+what is spent and what runs in progress are expected to cost.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ FIX: Final = "write an amount per hour, day, week or month, such as $2/day; 200k
 LAST: Final = 20  # runs of an entry whose median is what the next one is expected to cost
 # A forecast sums many runs: of 20 that vary by 15 % the median is off by 4 %, of 100 by 2 %.
 FORECAST: Final = 100
-LONGEST: Final = timedelta(days=32)  # of a period, and more
-NEAR: Final = 0.8  # of a purse: from here on an alert may follow
-ALL: Final = "all"  # the purse of everything
+LONGEST: Final = timedelta(days=32)  # upper bound of a period
+NEAR: Final = 0.8  # the part of a purse from which on an alert may follow
+ALL: Final = "all"  # the purse that every run draws on
 CREW: Final = "crew"
 BOARD: Final = "board"
 LEFT: Final = "HORAE_BUDGET_LEFT"  # in dollars
@@ -60,7 +60,7 @@ class CostGroup(StrEnum):
 
 
 class Purse(Struct, frozen=True, omit_defaults=True, gc=False):
-    """A limit; `of` is whose it is besides the entry: an address, `agent:NAME`, crew, board, all.
+    """A limit; `of` is its owner if not the entry: an address, `agent:NAME`, crew, board, all.
 
     >>> str(Purse(1_500_000, Unit.DOLLARS, Period.DAY, of="crew"))
     '$1.50/day of the crew'
@@ -82,7 +82,7 @@ class Purse(Struct, frozen=True, omit_defaults=True, gc=False):
         return amount_text(amount, self.unit)
 
     def period(self, now: datetime) -> tuple[datetime, datetime]:
-        """Return when the period around a moment begins, and when the next one does.
+        """Return the start and the end of the period that contains a time.
 
         >>> purse = Purse(1, Unit.RUNS, Period.DAY, "Europe/Berlin")
         >>> start, end = purse.period(datetime.fromisoformat("2026-03-29T12:00:00+02:00"))
@@ -91,7 +91,7 @@ class Purse(Struct, frozen=True, omit_defaults=True, gc=False):
         """
         place = zone(self.zone)
         if self.per is Period.HOUR:
-            # Hours are counted on the moment itself: the one that comes twice is two hours.
+            # Hours are counted in UTC: the local hour that comes twice is two hours.
             offset = now.astimezone(place).utcoffset() or timedelta(0)
             shift = timedelta(seconds=offset.total_seconds() % 3600)
             wall = now.astimezone(UTC) + shift
@@ -102,7 +102,7 @@ class Purse(Struct, frozen=True, omit_defaults=True, gc=False):
             days={Period.WEEK: day.weekday(), Period.MONTH: day.day - 1}.get(self.per, 0)
         )
         start, end = instant(day, place), instant(then := self._after(day), place)
-        if end <= now:  # a clock that goes back over midnight shows the day before once more
+        if end <= now:  # a clock set back over midnight shows the day before once more
             start, end = end, instant(self._after(then), place)
         return start, end
 
@@ -113,7 +113,7 @@ class Purse(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 def parse_budget(text: str, zone_name: str, of: str = "") -> tuple[Purse, ...]:
-    """Return the limits of a budget, which `;` divides; ValueError: it is none.
+    """Parse a budget, limits divided by `;`; raise ValueError if it is not valid.
 
     >>> [str(each) for each in parse_budget("$2/day; 200k tokens/week; 20 runs/day", "UTC")]
     ['$2/day', '200k tokens/week', '20 runs/day']
@@ -135,11 +135,6 @@ def parse_budget(text: str, zone_name: str, of: str = "") -> tuple[Purse, ...]:
 
 
 def amount_text(amount: int, unit: Unit = Unit.DOLLARS) -> str:
-    """Return an amount in words.
-
-    >>> amount_text(1_500_000), amount_text(2_400), amount_text(1_250_000, Unit.TOKENS)
-    ('$1.50', '$0.0024', '1.25M tokens')
-    """
     if unit is Unit.DOLLARS:
         dollars = amount / DOLLAR
         return f"${dollars:.2f}" if amount >= DOLLAR // 100 or not amount else f"${dollars:.4f}"
@@ -151,17 +146,10 @@ def amount_text(amount: int, unit: Unit = Unit.DOLLARS) -> str:
 
 
 def cost_text(dollars: object) -> str:
-    """Return a cost in dollars in words; nothing if it is not known.
-
-    >>> cost_text(0.25), cost_text(None)
-    ('$0.25', '')
-    """
     return amount_text(round(dollars * DOLLAR)) if isinstance(dollars, int | float) else ""
 
 
 class Usage(NamedTuple):
-    """What a run has used; None is not known."""
-
     cost: int | None = None  # in millionths of a dollar
     tokens: int | None = None
 
@@ -170,11 +158,6 @@ class Usage(NamedTuple):
 
 
 def usage_of(facts: Mapping[str, object]) -> Usage:
-    """Return what the facts of a run say that it used.
-
-    >>> usage_of({"cost": 0.25, "tokens": 1200})
-    Usage(cost=250000, tokens=1200)
-    """
     cost, tokens = facts.get("cost"), facts.get("tokens")
     return Usage(
         round(cost * DOLLAR) if type(cost) in {int, float} else None,  # type: ignore[operator]
@@ -183,7 +166,7 @@ def usage_of(facts: Mapping[str, object]) -> Usage:
 
 
 def total(several: Iterable[Mapping[str, object]]) -> dict[str, object]:
-    """Return as facts what the facts of several runs say that they used together.
+    """Return the added usage in the facts of several runs, as facts.
 
     >>> total([{"cost": 0.25}, {"cost": 0.5, "tokens": 9}, {}])
     {'cost': 0.75, 'tokens': 9}
@@ -196,18 +179,18 @@ def total(several: Iterable[Mapping[str, object]]) -> dict[str, object]:
 
 
 class Drawn(NamedTuple):
-    """What runs of an entry have drawn on a purse in its period: those that are over, or one."""
+    """What ended runs of an entry, or one run in progress, have drawn on a purse in its period."""
 
     entry: int
     runs: int
     cost: int
-    costed: int  # runs that say what they cost
+    costed: int  # runs with a known cost
     tokens: int
     tokened: int
-    live: int = 0  # the number of a run that goes on; 0: those that are over
+    live: int = 0  # the number of a run in progress; 0: ended runs
 
     def amount(self, unit: Unit, expected: int) -> int:
-        """Return what they spent; *expected* counts for each that does not say."""
+        """Return the amount drawn; each run without a known cost counts as *expected*."""
         if unit is Unit.RUNS:
             return self.runs
         spent, said = (
@@ -219,19 +202,17 @@ class Drawn(NamedTuple):
 
 
 def expected(last: Sequence[Usage], unit: Unit) -> int:
-    """Return what a run is expected to use: the median of the last ones that say so, or 0."""
+    """Return the median usage of the last runs that report any, or 0."""
     known = [used for each in last if (used := each.of(unit)) is not None]
     return 1 if unit is Unit.RUNS else round(median(known)) if known else 0
 
 
 class Balance(NamedTuple):
-    """Where a purse stands in its period."""
-
     purse: Purse
-    spent: int = 0  # by runs that are over
-    live: int = 0  # by runs in progress: the median of such runs, or more if they say so
-    own: int = 0  # what the next run is expected to use
-    until: datetime | None = None  # when the next period begins
+    spent: int = 0  # by ended runs
+    live: int = 0  # by runs in progress: the median of such runs, or more if they report more
+    own: int = 0  # the expected usage of the next run
+    until: datetime | None = None  # the start of the next period
 
     @property
     def left(self) -> int:
@@ -260,7 +241,7 @@ def balance(
     entry: int | None,
     now: datetime,
 ) -> Balance:
-    """Return where a purse stands; *medians* are the last runs of each entry, newest first."""
+    """Return the state of a purse; *medians* are the last runs of each entry, newest first."""
     unit, spent, live = purse.unit, 0, 0
     for each in drawn:
         amount = each.amount(unit, expected(medians.get(each.entry, ()), unit))
@@ -270,12 +251,12 @@ def balance(
 
 
 def least(balances: Iterable[Balance], unit: Unit) -> int | None:
-    """Return what the purses of a unit leave to a run; None: no purse limits that."""
+    """Return what the purses of a unit leave to a run; None if none limits it."""
     return min((each.left for each in balances if each.purse.unit is unit), default=None)
 
 
 def left_facts(balances: Sequence[Balance]) -> dict[str, str]:
-    """Return what purses leave to a run, as variables.
+    """Return what purses leave to a run, as environment variables.
 
     >>> left_facts([Balance(Purse(2 * DOLLAR, Unit.DOLLARS, Period.DAY), spent=500_000)])
     {'HORAE_BUDGET_LEFT': '1.5'}

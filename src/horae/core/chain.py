@@ -1,4 +1,4 @@
-"""Why as a chain: what happened to a receipt, step by step, each with its time."""
+"""Why as a chain: the history of a receipt, step by step, each with its time."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class ChainStep(NamedTuple):
     at: datetime
     kind: str  # a status, or due, late, retry
     said: str
-    receipt: int | None = None  # what it was about, if that is another one
-    title: str = ""  # of its entry
+    receipt: int | None = None  # the other receipt that a step is about
+    title: str = ""  # the title of its entry
 
 
 def chain(
     filed: Filed, runs: Sequence[Run], *, now: datetime, others: Sequence[RunSpan], obstacle: str
 ) -> list[ChainStep]:
-    """Return what happened to a receipt; *others* ran while it waited, *obstacle* is in its way."""
+    """Return the history of a receipt; *others* ran while it waited, *obstacle* blocks it now."""
     receipt, status = filed.receipt, filed.status
     steps = [_first(filed)]
     if filed.late >= _NOTABLE:
@@ -76,7 +76,7 @@ def _about(filed: Filed) -> str:
 
 
 def _behind(filed: Filed, others: Iterable[RunSpan]) -> RunSpan | None:
-    """Return which of some runs kept what a receipt needs: its entry, an agent, or else a slot."""
+    """Return the run that blocked a receipt: of its entry, else of its agents, else for a slot."""
 
     def need(each: RunSpan) -> tuple[bool, bool, datetime, int]:
         shares = bool(set(each.agents).intersection(filed.agents))
@@ -99,7 +99,6 @@ def _first(filed: Filed) -> ChainStep:
 
 
 def _wait(filed: Filed, ready: datetime, begun: datetime, others: Sequence[RunSpan]) -> ChainStep:
-    """Return what a receipt waited for: the run that kept it, and ended last before it began."""
     waited = f"waited {_length(begun - ready)}"
     if filed.receipt.start_at > ready and filed.attempts <= 1:
         return ChainStep(begun, "late", f"{waited}: its start was delayed")

@@ -20,13 +20,11 @@ _LOCALTIME: Final = Path("/etc/localtime")
 
 
 class SystemClock:
-    """The one place that asks the machine for the time."""
-
     def now(self) -> datetime:
         return datetime.now(UTC)
 
     def elapsed(self) -> timedelta:
-        """Return how long the machine has been up, its sleep included."""
+        """Return the uptime of the machine, including its sleep."""
         import time
 
         clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -36,14 +34,14 @@ class SystemClock:
         import asyncio
 
         left = (until - self.now()).total_seconds()
-        # Not wait_for: before Python 3.12 it forgets that it was cancelled if the event is set.
+        # Not wait_for: before Python 3.12 it swallows a cancellation if the event is set.
         with suppress(TimeoutError):  # the wait is over
             async with asyncio.timeout(max(0.0, left)):
                 await event.wait()
 
 
 class SharedClock(SystemClock):
-    """The clock of a database that several machines share, kept by what really passes here."""
+    """The clock of the database that several nodes share, advanced by the local uptime."""
 
     def __init__(self) -> None:
         self._epoch: datetime | None = None
@@ -57,7 +55,7 @@ class SharedClock(SystemClock):
 
 
 def machine_zone(environ: Mapping[str, str] | None = None) -> ZoneInfo:
-    """Return the zone that the machine is set to: TZ, else /etc/localtime, else UTC."""
+    """Return the zone of the machine: TZ, else /etc/localtime, else UTC."""
     named = (os.environ if environ is None else environ).get("TZ", "").removeprefix(":")
     target = os.path.realpath(_LOCALTIME)
     linked = target.partition("zoneinfo/")[2].removeprefix("posix/")

@@ -1,6 +1,6 @@
 """Commands of headlines: a program (`:COMMAND:`) or an address (`:POST:`).
 
-A command is words, never a shell's line: nothing in it is expanded.
+A command is a list of words and no shell reads it: nothing in it is expanded.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from horae.errors import ScheduleError
 from horae.org.document import read
 
 LONGEST: Final = 64 * 1024  # characters of a command
-# Words that a shell takes for more than words; each stands alone, and outside of quotes.
+# Words that mean more than themselves to a shell, unquoted and alone.
 _OPERATOR: Final = re.compile(
     r"&&|\|[|&]?|;|&"
     r"|[0-9]*(?:>>|>\||<<<|<<|>&|<&|<>|&>>|&>|>|<)(?!=)(?![^\s>]*>)\S*"  # not >=1.0, not <a@b.c>
     r"|[^\s;]+;"  # `cd /srv; make`
 )
 _EXPANDED: Final = re.compile(r"\$[A-Za-z_{(]|`|\*|^~/")
-_PATTERNS: Final = frozenset(  # behind these a program is given a pattern, and expands it itself
+_PATTERNS: Final = frozenset(  # these programs expand a pattern themselves
     {"-name", "-iname", "-path", "-ipath", "-wholename", "--include", "--exclude", "--glob", "-g"}
 )
-_CALLING: Final = frozenset({"-exec", "-execdir", "-ok", "-okdir"})  # ended by a `;` of their own
+_CALLING: Final = frozenset({"-exec", "-execdir", "-ok", "-okdir"})  # a `;` ends their arguments
 _QUOTED: Final = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 _ASSIGNED: Final = re.compile(r"[A-Za-z_]\w*=\S*", re.ASCII)
 _WORD: Final = re.compile(r"\S+")
@@ -54,7 +54,7 @@ class CommandCall:
 
 class Unready(NamedTuple):
     reason: str
-    fix: str  # empty if the reason says it
+    fix: str  # empty if the reason says what to do
     code: ReasonCode = ReasonCode.NOT_READY
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class Unready(NamedTuple):
 
 
 def call_of(props: Mapping[str, str]) -> CommandCall | None:
-    """Return what a headline's properties call; None is nothing.
+    """Return the command in a headline's properties, if there is one.
 
     >>> call_of({"COMMAND": "backup --to '/mnt/my disk'", "ENV": "AWS_PROFILE"})
     CommandCall(argv=('backup', '--to', '/mnt/my disk'), address='', variables=('AWS_PROFILE',))
@@ -77,23 +77,23 @@ def call_of(props: Mapping[str, str]) -> CommandCall | None:
     return None
 
 
-@lru_cache(maxsize=4096)  # an occurrence mostly runs the same text as the one before
+@lru_cache(maxsize=4096)  # most occurrences run the same text as the one before
 def call_in(text: str) -> CommandCall | None:
     headlines = read(text).headlines
     return call_of(headlines[0].props) if headlines else None
 
 
 def shell_syntax(text: str) -> tuple[int, str] | None:
-    """Return where a command uses what only a shell understands, and what that is; None if nowhere.
+    """Return the position and text of the first shell syntax outside quotes, if there is any.
 
-    What is quoted or escaped is a program's own business, as in `sh -c '…'`.
+    Quoted or escaped text is for the program, as in `sh -c '…'`.
 
     >>> shell_syntax("make all && ./install"), shell_syntax("sh -c 'make all && ./install'")
     ((9, '&&'), None)
     >>> shell_syntax("find . -name '*.log'"), shell_syntax("rm -f /tmp/*.log")
     (None, (6, '/tmp/*.log'))
     """
-    # A quoted part becomes as many signs that mean nothing, so that places stay.
+    # Quoted parts are masked with as many characters, so that positions stay.
     plain = _QUOTED.sub(lambda found: "_" * len(found[0]), text)
     words = list(_WORD.finditer(plain))
     calls = any(word[0] in _CALLING for word in words)
@@ -139,7 +139,7 @@ def _variables(text: str) -> tuple[str, ...]:
         if not NAME.fullmatch(name):
             reason = f"{name[:60]!r} is not the name of a variable"
         elif is_filled and not is_reference(secret):
-            # Without what stands there: it may be the value.
+            # The reason leaves the text after `=` out: it may be a secret.
             reason = f"{name[:60]}= must name a secret, as in {name[:60]}=${{NAME}}"
             raise CommandError("ENV", f"{name}=…", reason=reason)
         elif is_own(name) or any(map(is_own, names_in(secret))):

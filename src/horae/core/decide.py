@@ -1,7 +1,7 @@
 """Decisions about scheduled times that have come.
 
-Every moment between the watermark and now gets exactly one receipt, of its own or in a range, with
-a reason. The same call again gives nothing, and so does a clock set back.
+Every time between the watermark and now gets exactly one receipt, of its own or in a range, with a
+reason. The same call again returns nothing, also after the clock was set back.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from horae.errors import ScheduleError
 from horae.timing.duration import format_duration
 from horae.timing.repeater import RepeaterKind
 
-CAP: Final = 10  # how many missed moments of one entry run after an outage
-APART: Final = 100  # up to so many moments in one step have a receipt each
-GRACE: Final = timedelta(minutes=1)  # how late a moment may be found and still be on time
+CAP: Final = 10  # how many missed times of one entry run after an outage
+APART: Final = 100  # up to so many times in one step have a receipt each
+GRACE: Final = timedelta(minutes=1)  # a time that is decided within this is on time
 _DAWN: Final = datetime.min.replace(tzinfo=UTC)
-WINDOW: Final = timedelta(hours=24)  # how late a cron moment may still run
-STUCK: Final = 3  # bad ends in a row
-LOOKED_BACK: Final = 20  # receipts before one, that say what it is an occasion for
+WINDOW: Final = timedelta(hours=24)  # how late a cron time may still run
+STUCK: Final = 3  # failures in a row
+LOOKED_BACK: Final = 20  # earlier receipts that decide which occasions a receipt is
 _WORDS: Final = ", ".join(rules.Occasion)
 
 
@@ -51,7 +51,7 @@ class Decision(Struct, frozen=True, gc=False):
 def begin(entry: Entry, *, now: datetime) -> Decision:
     """Return what to write when an entry is first seen, or seen again: nothing past fires.
 
-    A delay alone is still to come, however long ago it was due: its watermark is before it.
+    A delay that was due is still due, however long ago: its watermark is set before it.
     """
     entry = unpaused(entry)
     was, ended_at = entry.accounted_to, entry.ended_at
@@ -68,7 +68,7 @@ def begin(entry: Entry, *, now: datetime) -> Decision:
             missed = _receipt(entry, moment, Status.MISSED, reason)
             return Decision((missed,), since, ended_at)
         case rules.RepeaterRule() if counts_from_end(entry.rule):
-            # The rhythm goes on if its next moment is still to come.
+            # A cadence continues if its next time is still to come.
             coming = next_moment(entry, since)
             if coming is None or coming.is_estimate:
                 ended_at = since
@@ -78,9 +78,9 @@ def begin(entry: Entry, *, now: datetime) -> Decision:
 def decide(
     entry: Entry, *, now: datetime, is_busy: bool = False, behind: Reason | None = None
 ) -> Decision:
-    """Return a receipt for every moment since the watermark, and the new watermark.
+    """Return a receipt for every time since the watermark, and the new watermark.
 
-    *is_busy*: the entry has a receipt that is not over; *behind* is why that one does not run.
+    *is_busy*: the entry has a receipt that is not final; *behind* is why that one does not run.
     """
     since = entry.accounted_to
     pending = None if since is None or now <= since else _pending(entry, since, now)
@@ -91,7 +91,7 @@ def decide(
 
 
 def close(entry: Entry, *, now: datetime, reason: Reason) -> Decision:
-    entry = unpaused(entry)  # what comes while it is paused has its receipt, too
+    entry = unpaused(entry)  # a time during a pause has a receipt, too
     since = entry.accounted_to
     if since is None or now <= since:
         return Decision((), since, entry.ended_at)
@@ -103,8 +103,6 @@ def close(entry: Entry, *, now: datetime, reason: Reason) -> Decision:
 
 
 class _Pending(NamedTuple):
-    """Moments that have come: how many, the first of them, and as many of the newest as matter."""
-
     total: int
     first: Moment
     newest: tuple[Moment, ...]
@@ -115,7 +113,7 @@ def _pending(entry: Entry, since: datetime, now: datetime) -> _Pending | None:
     if first is None or first.is_estimate or first.at > now:
         return None
     then = next_moment(entry, first.at)
-    if then is None or then.is_estimate or then.at > now:  # as a rule there is only one
+    if then is None or then.is_estimate or then.at > now:  # usually there is only one
         return _Pending(1, first, (first,))
     newest = deque([first], maxlen=APART)
     total = 1
@@ -128,7 +126,7 @@ def _pending(entry: Entry, since: datetime, now: datetime) -> _Pending | None:
 
 
 def _many(entry: Entry, since: datetime, now: datetime) -> _Pending | None:
-    """Count the rest without walking it, and return the newest; None if that saves nothing."""
+    """Count the times without iterating over them, and return the newest; None if not worth it."""
     rest, (_, end) = counted(entry, since, now), entry.policy.clip(since, now)
     if rest is None or rest <= APART:
         return None
@@ -142,7 +140,7 @@ def _receipts(
     catchup, newest = entry.policy.catchup or usual_catchup(entry.rule), pending.newest
     runs = _runs(entry, catchup, newest, now)
     running = newest[len(newest) - runs :]
-    # Moments that are made good wait for one another, whatever the overlap policy.
+    # Times that are caught up run one after another, whatever the overlap policy.
     is_made_good = catchup is rules.CatchUp.ALL and any(now - each.at > GRACE for each in running)
     gives_way = running and entry.policy.overlap is rules.Overlap.SKIP and not is_made_good
     why = blocked if gives_way else None
@@ -162,7 +160,7 @@ DUE: Final = Reason(ReasonCode.DUE, "the scheduled time was reached")
 
 
 def behind_words(status: Status, reason: str) -> Reason | None:
-    """Return why a moment is skipped behind a receipt that stands so; nothing if that runs.
+    """Return why a time is skipped behind a receipt of a status; None if that receipt runs.
 
     >>> behind_words(Status.HELD, "its agent has no command")
     'the previous run is held (its agent has no command), and overlap is skip'
@@ -286,7 +284,7 @@ class AfterError(ScheduleError, code="after"):
 
 
 def parse_after(text: str) -> rules.AfterRule:
-    """Return the rule of an `:AFTER:`.
+    """Parse an `:AFTER:`.
 
     >>> parse_after("failed of nightly-backup")
     AfterRule(occasions=(<Occasion.FAILED: 'failed'>,), of='nightly-backup')
@@ -305,7 +303,7 @@ def parse_after(text: str) -> rules.AfterRule:
 
 
 def occasions_of(filed: Filed, before: Sequence[Filed]) -> frozenset[rules.Occasion]:
-    """Return what a final receipt is an occasion for; *before* are earlier ones, newest first."""
+    """Return the occasions that a final receipt is; *before* are earlier ones, newest first."""
     earlier, key = [each.status for each in before[:LOOKED_BACK]], filed.receipt.key
     codes = [str(each.receipt.reason.code) for each in (filed, *before[:1])]
     late = filed.lateness
@@ -314,12 +312,11 @@ def occasions_of(filed: Filed, before: Sequence[Filed]) -> frozenset[rules.Occas
 
 
 def looked_back(filed: Filed) -> int:
-    """Return how many receipts before one say what it is an occasion for."""
+    """Return how many receipts before this one `occasions_of` needs."""
     return LOOKED_BACK * (1 if filed.policy.same is None else filed.policy.same)
 
 
 def _is_same(filed: Filed, before: Sequence[Filed]) -> bool:
-    """Tell whether as many results are equal as `:SAME:` says, and not one more."""
     most, results = filed.policy.same, [_result(filed), *map(_result, before)]
     ends = [each for each in results if each[0] in ENDS]
     equal = sum(1 for _ in takewhile(lambda each: each == _result(filed), ends))
@@ -338,7 +335,7 @@ def occasions(
     key: str = "",
     codes: Sequence[str] = (),
 ) -> frozenset[rules.Occasion]:
-    """Return what a final receipt is an occasion for; *before* are earlier ends, newest first.
+    """Return the occasions that a final receipt is; *before* are earlier ends, newest first.
 
     *codes* are those of its reason, and of the reasons of the receipts before it.
     """
@@ -362,7 +359,7 @@ def occasions(
 
 
 def follows(rule: rules.AfterRule, *, names: Sequence[str], agents: Sequence[str]) -> bool:
-    """Tell whether a rule waits for an entry that goes by these names, or needs these agents.
+    """Return whether a rule follows an entry with these names, or with one of these agents.
 
     >>> follows(parse_after("failed of agent:wren"), names=["Digest"], agents=["wren"])
     True

@@ -1,4 +1,4 @@
-"""What is overdue, due, upcoming, or not armed."""
+"""Overdue, due, upcoming and unarmed items of plans."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ HORIZON: Final = timedelta(days=7)
 
 class DueStatus(StrEnum):
     OVERDUE = "overdue"  # its DEADLINE is past
-    DUE = "due"  # its time has come
-    UPCOMING = "upcoming"  # its time comes within the horizon
-    UNARMED = "not armed"  # its time will never come
+    DUE = "due"  # its time is now or past
+    UPCOMING = "upcoming"  # its time is within the horizon
+    UNARMED = "not armed"  # it never runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class DueLine:
 def due(
     items: Iterable[Entry | PlanTask | Unarmed], *, now: datetime, horizon: timedelta = HORIZON
 ) -> list[DueLine]:
-    """Return what is overdue, due, upcoming and not armed, in that order, by time.
+    """Return overdue, due, upcoming and unarmed items, in that order, by time.
 
-    Without a watermark only a single moment in the past is due.
+    Without a watermark, only a rule with a single time can be due.
     """
     order = list(DueStatus)
     found = [line for item in items for line in _lines(item, now, now + horizon)]
@@ -83,7 +83,7 @@ def _entry_lines(entry: Entry, now: datetime, end: datetime) -> Iterator[DueLine
     rule = entry.rule
     if isinstance(rule, OnDemandRule | AfterRule):
         return
-    waiting: datetime | None = None  # the first moment that has come and has no receipt
+    waiting: datetime | None = None  # the first time that is due and has no receipt
     if entry.accounted_to is not None:
         moment = next(decided(project(entry, entry.accounted_to, now)), None)
         waiting = moment.at if moment else None

@@ -1,7 +1,7 @@
 """The engine: the one loop that decides, starts and settles, and waits until the next occurrence.
 
 A turn reads the clock once and writes its decisions in batches before anything starts. The same
-turn again is safe: a moment that has its receipt is never decided twice.
+turn again is safe: a time that has a receipt is never decided again.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ Revise: TypeAlias = Callable[[Collection[str]], Awaitable[Revision | None]]
 
 log = logging.getLogger(__name__)
 
-LONGEST_REST: Final = timedelta(seconds=30)  # a machine that slept is noticed so soon
-AGAIN: Final = timedelta(seconds=1)  # after a ledger that could not be written
+LONGEST_REST: Final = timedelta(seconds=30)  # how soon the end of a suspend is noticed
+AGAIN: Final = timedelta(seconds=1)  # after a failed write to the ledger
 BATCH: Final = 1000  # entries in one commit
-# More than a clock that is slewed drifts within a rest, less than the smallest step we promise.
+# More than a slewed clock drifts within a rest, less than the smallest step that we promise.
 DRIFT: Final = timedelta(milliseconds=500)
-UNREAD: Final = timedelta(seconds=7)  # after a plan that could not be read
-UNSETTLED: Final = timedelta(seconds=30)  # after a source that could not follow up
-SETTLED: Final = 100  # final receipts that are followed up together
-SETTLING: Final = timedelta(seconds=1)  # of a turn for that, before others have theirs
-STALL: Final = timedelta(seconds=30)  # without a start, though something could
+UNREAD: Final = timedelta(seconds=7)  # after a plan could not be read
+UNSETTLED: Final = timedelta(seconds=30)  # after a source failed to settle a receipt
+SETTLED: Final = 100  # final receipts settled together
+SETTLING: Final = timedelta(seconds=1)  # settling time per turn, which delays the rest of it
+STALL: Final = timedelta(seconds=30)  # without a start, although something could start
 _ALL: Final = 1 << 30
 STOPPED: Final = Reason(ReasonCode.ENGINE_STOPPED, "the engine was stopped")
 
@@ -49,13 +49,13 @@ STOPPED: Final = Reason(ReasonCode.ENGINE_STOPPED, "the engine was stopped")
 class Approvals(Protocol):
     @property
     def source(self) -> str:
-        """Whose receipts may need an approval."""
+        """The name of the source whose receipts may need an approval."""
 
     async def admit(self, receipts: Sequence[Filed]) -> Sequence[Filed]:
-        """Return the receipts that may go on; the others are held or skipped."""
+        """Return the receipts that need no approval, or have it; the others are held or skipped."""
 
     async def lapse(self) -> datetime | None:
-        """Reject runs that were not approved in time; return when the next one expires."""
+        """Reject runs whose approval expired; return when the next one expires."""
 
 
 class Engine:
@@ -78,37 +78,37 @@ class Engine:
     ) -> None:
         self._clock = clock
         self._approvals = approvals
-        self._obstacle = obstacle  # why a receipt that is held back would be so again
-        self._revise = revise  # in which commit some files stand, if they do
+        self._obstacle = obstacle  # why a held receipt would be held again
+        self._revise = revise  # finds the commit that contains files
         self._ledger = ledger
-        self._spending = spending  # for those who follow budgets
+        self._spending = spending  # None if no alert follows budgets
         self._term = term
         sources = tuple(sources)
         self._readers = {source.name: _SourceReader(source) for source in sources}
         self._poked = asyncio.Event()
         self._turning = asyncio.Lock()
         self._epoch: datetime | None = None
-        self._settle_at: datetime | None = None  # when to follow up again what failed
-        self._wake_at: datetime | None = None  # when the next moment, or the end of a pause, comes
-        self._has_news = True  # whether that may be another by now
-        self._lapse_at: datetime | None = None  # when the next approval runs out
-        self._may_lapse = True  # whether that may be another by now
-        self._limit_at: datetime | None = None  # when the next limit of an account is over
-        self._has_limits = False  # whether an account was under a limit at the last look
-        self._may_free = True  # whether that may be otherwise by now
+        self._settle_at: datetime | None = None  # when to settle again after a failure
+        self._wake_at: datetime | None = None  # the next scheduled time, or end of a pause
+        self._has_news = True  # whether _wake_at may be outdated
+        self._lapse_at: datetime | None = None  # when the next approval expires
+        self._may_lapse = True  # whether _lapse_at may be outdated
+        self._limit_at: datetime | None = None  # when the next usage limit of an account ends
+        self._has_limits = False  # whether an account was under a limit when last checked
+        self._may_free = True  # whether _limit_at may be outdated
         self._has_unsettled = True
-        self._settled_to: int | None = None  # how far following up has come, while it goes on
-        self._asked_to = 0  # how far its alerts are filed
-        self._moved_at = timedelta(0)  # when something last started, ended or was asked for
+        self._settled_to: int | None = None  # the last receipt settled, while settling continues
+        self._alerted_to = 0  # the last receipt whose alerts are filed
+        self._moved_at = timedelta(0)  # uptime at the last start, end or request
         self._has_changed = False
         self._is_admitting = True
-        self._followers: list[Listed] | None = None  # the alerts there are, if that is known
-        self._census = 0  # how often it was no longer known
-        self._missing: frozenset[int] = frozenset()  # entries that the last scans missed
-        self._logged: dict[int, str] = {}  # why receipts wait, as far as it is in the log
+        self._followers: list[Listed] | None = None  # entries with an :AFTER:, if known
+        self._followers_version = 0  # counts how often _followers was dropped
+        self._missing: frozenset[int] = frozenset()  # entries that the last scans did not find
+        self._logged: dict[int, str] = {}  # the reasons of waiting receipts that were logged
         self.broken: tuple[Listed, ...] = ()  # entries whose text cannot be read
-        self.may_be_empty = False  # whether a plan root without a plan is meant to be so
-        self.is_blank = False  # the plan root holds no plan, and the ledger knows entries of one
+        self.may_be_empty = False  # whether the plan root is allowed to hold no plan
+        self.is_blank = False  # the plan root holds no plan, although the ledger has entries of one
         self.gate = Gate(capacity, home=home)
         self.launch = (
             Launch(
@@ -125,8 +125,8 @@ class Engine:
             else launch(self.gate, self._leave)
         )
         self.longest_rest = LONGEST_REST
-        self.trouble: ports.LedgerError | None = None  # why the last turn could not write, if so
-        self.commit: str | None = None  # of all that the sources hold, if it is one
+        self.trouble: ports.LedgerError | None = None  # why the last turn could not write
+        self.commit: str | None = None  # the one commit of all that the sources hold
         self.started_at: datetime | None = None
         self.turned_at: datetime | None = None
 
@@ -142,7 +142,7 @@ class Engine:
         }
 
     async def start(self) -> None:
-        """Take over from the engine before, and read the sources; nothing fires before this."""
+        """Take over the last engine's runs and read the sources; nothing starts before this."""
         async with self._turning:
             self.started_at = now = self._clock.now()
             self._epoch = now - self._clock.elapsed()
@@ -151,13 +151,13 @@ class Engine:
             for filed in self.launch.going:
                 self.gate.adopt(filed, now=now)
             reason = Reason(ReasonCode.ENGINE_RESTARTED, "the engine was restarted")
-            await self._ask_again(now, reason)
+            await self._release_held(now, reason)
         await self.read_all()
         await self._offer_waiting()
         self._moved_at = self._clock.elapsed()
 
     async def read_all(self) -> None:
-        """Read all sources before any is taken over: what none of them holds is gone at once."""
+        """Read all sources before any is taken over, so that a missing entry is removed at once."""
         async with AsyncExitStack() as stack:
             for reader in self._readers.values():
                 await stack.enter_async_context(reader.lock)
@@ -170,14 +170,14 @@ class Engine:
         while True:
             wake_at = await self.turn()
             turned()
-            # A clock set back since the turn began must not make this a rest of hours.
+            # A clock set back during the turn must not turn this into hours.
             until = min(wake_at, self._clock.now() + self.longest_rest)
             log.debug("waiting until %s", until)
             await self._clock.wait(self._poked, until=until)
 
     async def turn(self) -> datetime:
         async with self._turning:
-            self._has_news |= not self._poked.is_set()  # who wakes by itself looks at everything
+            self._has_news |= not self._poked.is_set()  # a turn after a timeout checks everything
             self._poked.clear()
             if self.launch.failure is not None:
                 raise self.launch.failure
@@ -187,12 +187,12 @@ class Engine:
             except ports.LedgerUnavailableError as error:
                 self.trouble, self._has_news = error, True
                 log.debug("the ledger cannot be used, trying again in %s: %s", AGAIN, error)
-                return self._clock.now() + AGAIN  # to wait for another process took its time
+                return self._clock.now() + AGAIN  # now: waiting for a lock took time
             self.trouble = None
             return wake_at
 
     async def rescan(self, name: str) -> Scan:
-        # Of two scans the later one must also be the later one in the ledger.
+        # Scans must reach the ledger in the order in which they read.
         async with self._readers[name].lock:
             scan = await self._read(name)
             await self._take_over(name, scan, patience=ports.PATIENCE)
@@ -201,13 +201,13 @@ class Engine:
 
     async def _read(self, name: str) -> Scan:
         reader = self._readers[name]
-        reader.is_wanted = False  # what is asked for from here on may be read too late
+        reader.is_wanted = False  # a request from here on may come after the file was read
         index = await self._ledger.index(name)
         try:
             scan = await reader.source.scan(index)
-        except ports.LedgerError:  # what is wrong with the ledger is not the source's own
+        except ports.LedgerError:  # not an error of the source
             raise
-        except Exception as error:  # no source may end the engine; what is known of it stands
+        except Exception as error:  # no source may end the engine; its entries stay
             log.debug("scanning %s failed", name, exc_info=error, extra={"source": name})
             problem = SourceError(name, error)
             scan = Scan(
@@ -236,11 +236,11 @@ class Engine:
             )
         reader.problems = scan.problems
         if scan.problems or self.is_blank:
-            # What was in the way may be gone soon, and nobody tells of that.
+            # No event tells when the cause of a problem is gone.
             again = self._clock.now() + UNREAD
             reader.look_at = again if reader.look_at is None else min(reader.look_at, again)
         if was_blank and not self.is_blank:
-            for other in self._readers:  # what was read meanwhile was not taken over
+            for other in self._readers:  # their scans were not taken over meanwhile
                 self.request(other)
 
     async def _note_taken_over(self) -> None:
@@ -249,21 +249,21 @@ class Engine:
         missing = await self._ledger.entries_that_are(traits.MISSING, limit=_ALL)
         self._missing = frozenset(each.number for each in missing)
         self.broken = tuple(await self._ledger.entries_that_are(traits.BROKEN, limit=BATCH))
-        self._has_unsettled = True  # what a scan has skipped, or found broken
+        self._has_unsettled = True  # receipts of entries that the scan found removed or broken
         await self._forget_skipped()
         if not was <= self._missing:
             await self._offer_waiting()
         if self._obstacle is not None:
             reason = Reason(ReasonCode.READY, "the cause of the hold is resolved")
-            await self._ask_again(self._clock.now(), reason, obstacle=self._obstacle)
+            await self._release_held(self._clock.now(), reason, obstacle=self._obstacle)
         self.poke()
 
     def request(self, name: str) -> None:
-        """Let a source be scanned soon, beside the loop, and once more if it is scanned now."""
+        """Scan a source soon, beside the loop; again if a scan is in progress."""
         reader = self._readers[name]
         reader.is_wanted = True
         if reader.request is None or reader.request.done():
-            with acting(ENGINE):  # what is found there is nobody's, whoever asked to look
+            with acting(ENGINE):  # changes that a scan finds have no other actor
                 reader.request = asyncio.create_task(self._rescan_while_wanted(name))
 
     def offer(self, receipts: Sequence[Filed]) -> None:
@@ -280,7 +280,7 @@ class Engine:
         self._poked.set()
 
     async def stall(self) -> str:
-        """Return that nothing starts though all it needs is free; found without the loop."""
+        """Return a message if nothing starts although it could; works while the loop hangs."""
         now, quiet = self._clock.now(), self._clock.elapsed() - self._moved_at
         is_meant = self.turned_at is None or self.is_blank or not self._is_admitting
         if is_meant or quiet < STALL:
@@ -306,14 +306,14 @@ class Engine:
     async def wait_for_others(
         self, can_leave: Callable[[ports.Run, ports.Held], bool], *, within: timedelta
     ) -> None:
-        """Start nothing more, and return when each run that is left can be handed over."""
+        """Start nothing more, and return when each remaining run can be handed over."""
         self._is_admitting = False
         words = "the engine was restarted, and a run of this kind cannot continue"
         reason = Reason(ReasonCode.ENGINE_RESTARTED, words)
         await self.launch.wait_for_others(can_leave, within=within, reason=reason)
 
     async def _revision(self, name: str, scan: Scan) -> Revision | None:
-        """Return the commit of what was read; asked afterwards, as files may change meanwhile."""
+        """Return the commit of what was read; looked up afterwards, as files may change."""
         if self.commit is not None:
             return Revision(self.commit)
         if self._revise is None:
@@ -324,7 +324,7 @@ class Engine:
         reader.unrevised = ()
         try:
             found = await self._revise(files) if files else None
-        except Exception as error:  # no reason to keep a plan from being read
+        except Exception as error:  # a plan is read without its commit, too
             log.debug("cannot find the commit of %s: %s", name, error, extra={"source": name})
             reader.unrevised = (SourceError("git", error),)
             return None
@@ -332,7 +332,7 @@ class Engine:
             return found
         return Revision(found.commit, frozenset(filter(scan.is_still, found.files)))
 
-    async def _ask_again(
+    async def _release_held(
         self,
         now: datetime,
         reason: Reason,
@@ -351,7 +351,7 @@ class Engine:
     async def _keep_up(self, now: datetime) -> datetime:
         await self._compare_clocks(now)
         if self.trouble is not None or self.launch.is_unsure:
-            await self.launch.reconcile()  # what a ledger that failed has kept after all
+            await self.launch.reconcile()  # find out which failed writes the ledger has kept
             await self._offer_waiting()
             self._has_unsettled = self._may_lapse = self._may_free = True
         if self._has_changed:
@@ -369,7 +369,7 @@ class Engine:
             await self._free_limited(now)
             if self._approvals is not None and (self._may_lapse or has_lapsed):
                 self._has_news |= has_lapsed
-                self._may_lapse = False  # first: what is held meanwhile may come too late
+                self._may_lapse = False  # first: a receipt held from here on may be missed
                 self._lapse_at = await self._approvals.lapse()
             self._start_all(now)
         await self._settle_all(now)
@@ -384,14 +384,13 @@ class Engine:
             gate_at = self.gate.next_at if self._is_admitting else None
             others += [self._wake_at, gate_at, self._lapse_at, self._limit_at]
         at = min([now + self.longest_rest, *(each for each in others if each is not None)])
-        # Whatever is due now was just done; what was not, is in the way of itself alone.
+        # A wait that is due now was just tried, and must not make the loop spin.
         return at if at > now else now + AGAIN
 
     async def _free_limited(self, now: datetime) -> None:
-        """Let receipts go on whose account is no longer under a limit, or is to be tried again."""
         if not self._may_free and (self._limit_at is None or self._limit_at > now):
             return
-        self._may_free = False  # first: what ends meanwhile may come too late
+        self._may_free = False  # first: a run that ends from here on may be missed
         if await self._ledger.free_limited(now=now, term=self._term):
             await self._offer_waiting()
         limits = await self._ledger.limits()
@@ -400,9 +399,8 @@ class Engine:
         self._limit_at = min(coming, default=None)
 
     async def _look_ahead(self) -> None:
-        """Ask when the next moment comes, unless nothing can have changed that."""
         if self._has_news:
-            self._has_news = False  # first: what comes meanwhile may come too late for the answer
+            self._has_news = False  # first: a change from here on may be missed by the query
             self._wake_at = await self._ledger.wake_at()
 
     async def _look_at_changes(self) -> None:
@@ -421,7 +419,7 @@ class Engine:
             await self._ledger.note("clock_step", now=now, term=self._term, facts=facts)
         if by <= -DRIFT:
             await self._ledger.set_back(now=now, term=self._term)
-        self._epoch = epoch  # only now: a step that could not be written is noticed again
+        self._epoch = epoch  # only now: after a failed write, the next turn notices the step again
 
     async def _decide_all(self, now: datetime) -> None:
         while due := await self._ledger.due(now=now, limit=BATCH):
@@ -447,11 +445,10 @@ class Engine:
             entry=due.entry.number, statuses=states.OPEN, limit=BATCH
         )
         planned = [each for each in page.receipts if states.is_planned(each.receipt.key)]
-        # The longest known one is the one that is waited for.
+        # The oldest open one is the one to wait for.
         return behind_words(planned[-1].status, planned[-1].receipt.reason) if planned else None
 
     def _let_in_new(self, now: datetime, filed: Iterable[Filed]) -> Sequence[Filed]:
-        """Let in what may start, also of receipts that were just filed and need no approval."""
         asks = None if self._approvals is None else self._approvals.source
         waiting = (each for each in filed if each.status is Status.WAITING)
         self._offer(each for each in waiting if each.source != asks)
@@ -462,7 +459,7 @@ class Engine:
             self.launch.start(admitted)
 
     def _next(self, over: Collection[int]) -> Sequence[Filed]:
-        """Return what gets the slots of runs that are over, while their ends are recorded."""
+        """Return what gets the slots of ended runs, while their ends are recorded."""
         is_sure = self.trouble is None and not self.launch.is_unsure
         if not is_sure or not self._is_admitting or self.is_blank or not self.gate.has_line:
             return ()
@@ -487,37 +484,37 @@ class Engine:
         return admitted
 
     async def _settle_all(self, now: datetime) -> None:
-        """Let the sources follow up final receipts, some per turn; failed ones come again."""
+        """Let the sources settle final receipts, some per turn; failed ones are tried again."""
         is_time = self._settle_at is not None and now >= self._settle_at
         if self._settled_to is None:
             if not self._has_unsettled and not is_time:
                 return
             self._has_unsettled, self._settle_at = False, None
-            self._settled_to = self._asked_to = 0
+            self._settled_to = self._alerted_to = 0
             for reader in self._readers.values():
                 reader.unsettled = ()
         began = self._clock.elapsed()
         while finals := await self._ledger.unsettled(after=self._settled_to, limit=SETTLED):
-            await self._ask_followers([e for e in finals if e.number > self._asked_to], now)
-            self._asked_to = max(self._asked_to, finals[-1].number)
+            await self._file_alerts([e for e in finals if e.number > self._alerted_to], now)
+            self._alerted_to = max(self._alerted_to, finals[-1].number)
             asked, settled = self._clock.elapsed(), []
             for filed in finals:
                 if await self._settle(filed):
                     settled.append(filed.number)
                 else:
                     self._settle_at = now + UNSETTLED
-                self._settled_to = filed.number  # only now: if it is cancelled, it comes again
+                self._settled_to = filed.number  # only now: if cancelled, settle it again
                 if self._clock.elapsed() - asked >= SETTLING:
                     break
             await self._ledger.settle(settled, now=now, term=self._term)
             if self._clock.elapsed() - began >= SETTLING:
-                self.poke()  # the rest of it in the next turn
+                self.poke()  # the next turn continues
                 return
         self._settled_to = None
-        if self._has_unsettled:  # something has ended meanwhile, perhaps of a lower number
+        if self._has_unsettled:  # a receipt that became final meanwhile may have a lower number
             self.poke()
 
-    async def _ask_followers(self, finals: Sequence[Filed], now: datetime) -> None:
+    async def _file_alerts(self, finals: Sequence[Filed], now: datetime) -> None:
         alerts: dict[int, list[Receipt]] = {}
         for filed in finals:
             async for follower, alert in self._alerts(filed, now):
@@ -527,11 +524,11 @@ class Engine:
             self.offer([each for each in filed_now if each.status is Status.WAITING])
 
     async def _alerts(self, filed: Filed, now: datetime) -> AsyncIterator[tuple[int, Receipt]]:
-        census = self._census
+        census = self._followers_version
         followers = self._followers
         if followers is None:
             followers = await self._ledger.followers()
-            self._followers = followers if census == self._census else None
+            self._followers = followers if census == self._followers_version else None
         if not followers or states.followed_by(filed.receipt.key) is not None:
             return
         ledger, most = self._ledger, looked_back(filed)
@@ -558,17 +555,17 @@ class Engine:
 
     def _forget_followers(self) -> None:
         self._followers = None
-        self._census += 1
+        self._followers_version += 1
 
     async def _settle(self, filed: Filed) -> bool:
         reader = self._readers.get(filed.source)
         settle = None if reader is None else reader.source.settle
         if reader is None or settle is None:
             return True
-        self._has_news = True  # it may write what it likes
+        self._has_news = True  # settling may write anything
         try:
             await settle(filed)
-        except Exception as error:  # it is asked again, and ends nothing else
+        except Exception as error:  # it is tried again, and must not end anything else
             problem = error if isinstance(error, HoraeError) else SourceError(filed.source, error)
             words = "settling receipt %d failed, trying again in %s: %s"
             log.debug(words, filed.number, UNSETTLED, problem, extra=_fields(filed))
@@ -595,7 +592,6 @@ class Engine:
         self._offer(await self._admitted(await self._waiting()))
 
     def _offer(self, receipts: Iterable[Filed]) -> None:
-        """Let receipts wait at the gate, save those of entries that the plans do not hold now."""
         self.gate.offer(each for each in receipts if each.entry not in self._missing)
 
     async def _admitted(self, receipts: Sequence[Filed]) -> Sequence[Filed]:
@@ -622,7 +618,7 @@ class Engine:
         if isinstance(then, Filed) and then.status is Status.WAITING:
             self._offer((then,))
         if isinstance(then, ports.RunOver) and then.is_settled and not then.is_rescheduled:
-            self._poked.set()  # nothing but its slot is free
+            self._poked.set()  # only the slot is free: no other work for the turn
             return
         self._has_unsettled = True
         self.poke()
@@ -642,9 +638,9 @@ class _SourceReader:
     source: Source
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     request: asyncio.Task[None] | None = None
-    is_wanted: bool = False  # whether a scan was asked for that has not begun
-    look_at: datetime | None = None  # when to scan again, for what the last scan missed
-    is_bare: bool | None = None  # whether the last scan found no file at all; None: no matter
+    is_wanted: bool = False  # whether a requested scan has not begun
+    look_at: datetime | None = None  # when to scan again for missing entries
+    is_bare: bool | None = None  # whether the last scan found no file; None: not relevant
     problems: tuple[HoraeError, ...] = ()
-    unrevised: tuple[HoraeError, ...] = ()  # why no commit is known
+    unrevised: tuple[HoraeError, ...] = ()  # why the commit is unknown
     unsettled: tuple[HoraeError, ...] = ()

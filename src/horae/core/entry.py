@@ -1,8 +1,8 @@
-"""Entries: a rule, a work and a policy, whatever plan, crew, board or trigger they come from.
+"""Entries: a rule, a work and a policy, from a plan, crew, board or trigger.
 
 Each policy property is declared once, as a field of `Policy`. Headlines, triggers, tasks, the
-ledger, `check`, `explain`, exports, the command line and the documentation read `PROPERTIES`. A
-new property is a new field, and the code that obeys it.
+ledger, `check`, `explain`, exports, the command line and the documentation read `PROPERTIES`. A new
+property is a new field, and the code that obeys it.
 """
 
 from __future__ import annotations
@@ -48,24 +48,18 @@ _RFC3339: Final = re.compile(r"[0-9-]{10}[Tt]")
 
 
 class CatchUp(StrEnum):
-    """What becomes of moments that passed while nobody looked."""
-
     ALL = "all"  # the newest ten run, oldest first
-    LATEST = "latest"  # one late run stands for all
-    NONE = "none"  # none runs; each leaves its receipt
+    LATEST = "latest"  # one late run replaces all
+    NONE = "none"  # none runs; each has a receipt
 
 
 class Overlap(StrEnum):
-    """What becomes of a moment that comes while the last run still goes on."""
-
     SKIP = "skip"
     QUEUE = "queue"
     ALLOW = "allow"
 
 
 class Retry(Struct, frozen=True, gc=False):
-    """How often a run that ended badly is tried again, and after how long at first."""
-
     attempts: int
     wait: timedelta
 
@@ -90,7 +84,7 @@ def _retry(text: str) -> Retry:
 
 
 def _bound(text: str, zone_name: str, *, days: int) -> datetime:
-    """Return a time; of a date without one, its first moment, or the last one before *days*."""
+    """Return a time; of a date, its first one, or the last one before *days* days later."""
     if _RFC3339.match(text):
         return parse_rfc3339(text)
     stamp = parse_timestamp(text if text.startswith(("<", "[")) else f"<{text}>")
@@ -100,7 +94,7 @@ def _bound(text: str, zone_name: str, *, days: int) -> datetime:
     place = zone(zone_name)
     if anchor.has_time or not days:
         return instant(anchor.start, place)
-    # Up to the next midnight, as the last hour of a day may come twice.
+    # Up to the next midnight, as the last local hour of a day may come twice.
     try:
         return instant(anchor.start + timedelta(days=days), place) - _TINY
     except OverflowError:
@@ -132,7 +126,7 @@ def _command(text: str) -> str:
 
 
 def labels(text: str) -> tuple[str, ...]:
-    """Return the labels that a machine must have, each once; ValueError: some are none.
+    """Parse the labels of nodes, without repetition; ValueError if one is not valid.
 
     >>> labels("gpu, berlin gpu")
     ('gpu', 'berlin')
@@ -145,22 +139,20 @@ def labels(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class PolicyProperty:
-    """What is known of a property; a value is read from text and the name of a zone."""
-
     key: str  # in the drawer of a headline
     type: type  # of its values
     parse: Callable[[str, str], object]
     words: str  # a value as part of a sentence
-    fix: str  # said of a text that cannot be read
+    fix: str  # the fix in the error for text that cannot be read
     help: str
     name: str = ""  # of the field of a policy
-    option: str = ""  # in the file of a trigger or a task, in JSON and in the ledger
+    option: str = ""  # in files of triggers and tasks, in JSON and in the ledger
     default: object = None
-    in_tasks: bool = False  # a recurring task may have it, as headlines and triggers may
-    in_agents: bool = False  # the definition of an agent may have it
-    decides_times: bool = False  # what has another one fires at other times, or never
-    unfit: str = ""  # why other schedulers cannot have an entry with it
-    other_names: tuple[str, ...] = ()  # what other schedulers call it
+    in_tasks: bool = False  # allowed in recurring tasks, not only in headlines and triggers
+    in_agents: bool = False  # allowed in agent definitions
+    decides_times: bool = False  # changes the times at which the entry fires
+    unfit: str = ""  # why other schedulers cannot import an entry with it
+    other_names: tuple[str, ...] = ()  # its names in other schedulers
 
     @property
     def metavar(self) -> str:
@@ -171,7 +163,7 @@ class PolicyProperty:
 
 
 class Policy(Struct, frozen=True, omit_defaults=True, gc=False):
-    """How an entry wants to be kept; what is None is as its rule has it."""
+    """How an entry is run; a value that is None depends on its rule."""
 
     # fmt: off
     catchup: Annotated[CatchUp | None, PolicyProperty(
@@ -319,39 +311,39 @@ def policy_of(props: Mapping[str, str], *, zone_name: str) -> Policy:
 
 class Work(StrEnum):
     WORKFLOW = "workflow"  # run the code blocks of a plan
-    PROMPT = "prompt"  # hand a prompt to an agent
-    TICK = "tick"  # wake an agent
-    RECYCLE = "recycle"  # bring a task back
-    DISPATCH = "dispatch"  # hand a task to a member
-    COMMAND = "command"  # call a program
-    POST = "post"  # tell an address
+    PROMPT = "prompt"  # send a prompt to an agent
+    TICK = "tick"  # start a tick of an agent
+    RECYCLE = "recycle"  # move a recurring task back to todo
+    DISPATCH = "dispatch"  # assign a task to a member
+    COMMAND = "command"  # run a program
+    POST = "post"  # call an address
 
 
-KEEPER: Final = "keeper"  # a single keeper: its address, and its name if its file gives it none
+KEEPER: Final = "keeper"  # the address of a single keeper, and its name unless its file sets one
 
 
 class Wake(StrEnum):
     ALWAYS = "always"
-    DUE = "due"  # only if there is something to do
+    DUE = "due"  # only if there is work
 
 
 class Occasion(StrEnum):
-    FAILED = "failed"  # it ended badly: failed, killed or interrupted
-    LATE = "late"  # it runs more than a minute after its time
-    MISSED = "missed"  # nobody looked in time
-    STUCK = "stuck"  # the third bad end in a row
-    RECOVERED = "recovered"  # a good end after a bad one
-    BROKEN = "broken"  # its text can no longer be read; the last good one stays armed
-    BUDGET = "budget"  # a budget is nearly spent, or had no room for it
+    FAILED = "failed"  # failed, killed or interrupted
+    LATE = "late"  # started more than a minute after its time
+    MISSED = "missed"  # the engine was down
+    STUCK = "stuck"  # the third failure in a row
+    RECOVERED = "recovered"  # success after a failure
+    BROKEN = "broken"  # the text can no longer be read; the last valid text stays armed
+    BUDGET = "budget"  # a budget is nearly spent, or had no room for the run
 
 
-# No cycle can go through a frozen struct of plain values, so the collector need not know any.
+# Frozen structs of plain values form no cycles, so the collector need not track them.
 class _TaggedRule(Struct, frozen=True, omit_defaults=True, gc=False, tag_field="kind"):
-    """A rule; as JSON, `kind` says which one."""
+    """A rule; `kind` names it in JSON."""
 
 
 class CronRule(_TaggedRule, frozen=True, tag="cron"):
-    """One cron expression, or several of which any will do."""
+    """One cron expression, or several that fire at the times of each."""
 
     crons: tuple[Cron, ...]
 
@@ -377,9 +369,9 @@ def phrase_cron(text: str) -> str:
 
 
 def schedule_rule(text: str, *, zone_name: str, start: datetime | None = None) -> Rule:
-    """Return the rule of a :SCHEDULE: in cron or in words; what is counted begins after *start*.
+    """Parse a :SCHEDULE: in cron or in words; intervals count from *start*.
 
-    Without a start it floats: a ledger counts it from when it first reads it.
+    Without *start* the rule floats: the ledger counts it from its first scan.
     """
     from horae.timing.phrases import compile_phrase, is_phrase
 
@@ -389,7 +381,7 @@ def schedule_rule(text: str, *, zone_name: str, start: datetime | None = None) -
 
 
 def compiled_rule(compiled: Compiled, *, zone_name: str, now: datetime | None) -> tuple[Rule, str]:
-    """Return the rule of a phrase, and how it is written; what has no date begins after *now*."""
+    """Return the rule of a phrase and its text; a rule without a date counts from *now*."""
     anchor, repeater = compiled.anchor, compiled.repeater
     if anchor is None:
         text = "; ".join(compiled.crons)
@@ -404,7 +396,7 @@ def compiled_rule(compiled: Compiled, *, zone_name: str, now: datetime | None) -
 
 
 class RepeaterRule(_TaggedRule, frozen=True, tag="repeater"):
-    """An org stamp with a repeater; the anchor is local time in the entry's zone.
+    """An org timestamp with a repeater; the anchor is local time in the entry's zone.
 
     It floats if it was written in words that name no first day.
     """
@@ -417,7 +409,7 @@ class RepeaterRule(_TaggedRule, frozen=True, tag="repeater"):
 def anchored(
     rule: RepeaterRule, *, zone_name: str, now: datetime, was: Rule | None = None
 ) -> RepeaterRule:
-    """Return a rule that, if it floats, counts as it *was* counted, or from its next turn.
+    """Anchor a floating rule: as it *was* anchored, or at its next time.
 
     >>> from horae.timing.repeater import parse_repeater
     >>> rule = RepeaterRule(datetime(2001, 1, 5, 17, 30), parse_repeater("++2w"), floats=True)
@@ -436,28 +428,27 @@ def anchored(
 
 
 class OnceRule(_TaggedRule, frozen=True, tag="once"):
-    """One moment. A delay has an id of its own, and is due until it has a receipt."""
+    """One time. A delay has an id of its own, and is due until it has a receipt."""
 
     at: datetime
     delay: str | None = None
 
 
 class CadenceRule(_TaggedRule, frozen=True, tag="cadence"):
-    """A heartbeat: the next tick follows from the end of the last one and how it ended."""
+    """An interval: the next tick depends on the end and the outcome of the last one."""
 
     base: timedelta
     first_at: datetime
-    ticks: int = 0  # how many there have been
-    streak: int = 0  # ticks in a row that found no work
-    failures: int = 0  # ticks in a row that failed
+    ticks: int = 0  # number of ticks
+    streak: int = 0  # ticks without work in a row
+    failures: int = 0  # failed ticks in a row
 
 
-class OnDemandRule(_TaggedRule, frozen=True, tag="on_demand"):
-    """It runs on request."""
+class OnDemandRule(_TaggedRule, frozen=True, tag="on_demand"): ...
 
 
 class AfterRule(_TaggedRule, frozen=True, tag="after"):
-    """It follows receipts of one entry (:ID: or title), of one agent (`agent:NAME`), or of all."""
+    """A run after receipts of one entry (:ID: or title), of one agent (`agent:NAME`), or of all."""
 
     occasions: tuple[Occasion, ...]
     of: str = ""
@@ -465,10 +456,10 @@ class AfterRule(_TaggedRule, frozen=True, tag="after"):
 
 Rule: TypeAlias = CronRule | RepeaterRule | OnceRule | CadenceRule | OnDemandRule | AfterRule
 
-REQUEST: Final = "request"  # the file that stands for a request over HTTP
-ASKED: Final = "asked"  # the source of entries that such requests make
-_TRIGGERS: Final = "triggers"  # the directory that stands for the ledger
-_SUFFIXES: Final = (".org", ".md", ".yaml", ".yml")  # of files in a directory of this name
+REQUEST: Final = "request"  # the file of an origin that is an HTTP request
+ASKED: Final = "asked"  # the source of entries that HTTP requests create
+_TRIGGERS: Final = "triggers"  # the directory of an origin that is in the ledger
+_SUFFIXES: Final = (".org", ".md", ".yaml", ".yml")  # suffixes of files in a directory of this name
 
 
 class Origin(Struct, frozen=True, gc=False):
@@ -483,12 +474,11 @@ class Origin(Struct, frozen=True, gc=False):
 
     @classmethod
     def of_trigger(cls, name: str) -> Origin:
-        """Return the place of a trigger that no file defines: the ledger alone has it."""
         return cls(f"{_TRIGGERS}/{name}", 1)
 
     @property
     def trigger(self) -> str:
-        """The name of the trigger that the ledger alone has; empty for what is in a file."""
+        """The name of the trigger if only the ledger has it, else empty."""
         folder, _, name = self.file.rpartition("/")
         is_made = folder.rpartition("/")[2] == _TRIGGERS and self.line == 1
         return name if is_made and not name.endswith(_SUFFIXES) else ""
@@ -507,7 +497,7 @@ class Pause(Struct, frozen=True, gc=False):
     at: datetime
     until: datetime | None = None
     note: str = ""
-    by: str = ""  # the actor; nothing if that was not recorded
+    by: str = ""  # the actor; empty if it was not recorded
 
     def covers(self, moment: datetime) -> bool:
         return self.at <= moment and (self.until is None or moment < self.until)
@@ -516,7 +506,7 @@ class Pause(Struct, frozen=True, gc=False):
 class Entry(Struct, frozen=True, gc=False):
     """A rule, a work and a policy.
 
-    The ledger gives the `number` (0: none yet). Every planned moment up to `accounted_to` has its
+    The ledger assigns the `number` (0: none yet). Every planned time up to `accounted_to` has its
     receipt; `ended_at` is the end of the last planned run.
     """
 
@@ -525,10 +515,10 @@ class Entry(Struct, frozen=True, gc=False):
     title: str
     rule: Rule
     work: Work = Work.WORKFLOW
-    agents: tuple[str, ...] = ()  # whom it needs, each for itself alone, while it runs
+    agents: tuple[str, ...] = ()  # agents that it occupies while it runs
     policy: Policy = DEFAULT
     zone: str = "UTC"
-    deadline: datetime | None = None  # when its DEADLINE is over; a fact, never a clock
+    deadline: datetime | None = None  # the end of its DEADLINE; information that fires nothing
     digest: str = ""
     number: int = 0
     accounted_to: datetime | None = None
@@ -543,7 +533,7 @@ def floating(item: Entry | Unarmed) -> bool:
 def anchored_item(
     item: Entry | Unarmed, *, now: datetime, was: Entry | Unarmed | None = None
 ) -> Entry | Unarmed:
-    """Return an item of a plan with the first turn of its rule, as it is known or would be now."""
+    """Return an item of a plan with its rule anchored."""
     if not isinstance(item, Entry) or not isinstance(item.rule, RepeaterRule):
         return item
     known = was.rule if isinstance(was, Entry) else None
@@ -552,7 +542,7 @@ def anchored_item(
 
 
 class PlanTask(Struct, frozen=True, gc=False):
-    """An open headline with a date that fires nothing."""
+    """An open headline with a date but nothing to run."""
 
     origin: Origin
     title: str
@@ -561,23 +551,22 @@ class PlanTask(Struct, frozen=True, gc=False):
 
 
 class Unarmed(Struct, frozen=True, gc=False):
-    """A headline that looks like an entry and cannot fire."""
+    """A headline that is written like an entry and cannot run."""
 
     address: str
     origin: Origin
     title: str
     reason: str
-    is_error: bool = False  # what is written is wrong; a ledger keeps the reason alone
+    is_error: bool = False  # its text is wrong; the ledger stores only the reason
 
     @property
     def is_hidden(self) -> bool:
-        """Whether `COMMENT` or `:ARCHIVE:` hides it."""
         return self.reason[:1] in {"'", '"'} and self.reason.endswith((COMMENTED, ARCHIVED))
 
 
 def key_time(moment: datetime) -> str:
-    """Return a moment as it stands in keys: in UTC and whole seconds."""
-    if moment.utcoffset() is None:  # Python would take it for the machine's own, silently
+    """Return a time in the form of keys: in UTC and whole seconds."""
+    if moment.utcoffset() is None:  # Python would silently assume the zone of the machine
         raise ValueError(f"the time needs a time zone: {moment.isoformat()}")
     # Not strftime: it writes the year 999 with three digits on some systems.
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"

@@ -1,4 +1,4 @@
-"""Why something ran, or did not, in words."""
+"""Why an entry ran, or did not, in words."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WhyQuestion:
-    """An entry, and a second, a minute or a day; without a zone, in the entry's own."""
+    """An entry, and a second, a minute or a day; in the entry's zone if no zone is given."""
 
     word: str
     start: datetime | None = None
@@ -76,7 +76,7 @@ class WhyQuestion:
 
 
 def parse_ask(text: str) -> WhyQuestion:
-    """Return what `ENTRY@TIME` asks for; an @ that no time follows belongs to the name.
+    """Parse `ENTRY@TIME`; an @ that no time follows is part of the name.
 
     >>> parse_ask("digest@2026-04-01T09:00")
     WhyQuestion(word='digest', start=datetime.datetime(2026, 4, 1, 9, 0),
@@ -124,16 +124,17 @@ def answers(
     now: datetime,
     window: Window | None = None,
 ) -> list[WhyLine]:
-    """Return what there is to say about moments: of a receipt, or why there is none."""
+    """Return an explanation for each time: its receipt, or why there is none."""
     today, item = [moment.at for moment in moments], found.item
     is_fixed = isinstance(item, Entry) and not counts_from_end(item.rule) and is_timed(item.rule)
     covering: list[WhyLine] = []
-    kept: list[tuple[datetime, datetime]] = []  # what receipts account for; a request for nothing
+    kept: list[tuple[datetime, datetime]] = []  # times that other receipts cover
     for each in told:
         assert each.at is not None, "it is about a receipt"
         start, end, key = each.at, each.through_at or each.at, each.key or ""
         is_named = any(start <= at <= end for at in today)
-        # A range only touches the window; whether it covers a moment in it, today's rule knows.
+        # The page holds ranges that only touch the window; the current rule tells which times they
+        # cover.
         if each.through_at and not is_named:
             continue
         is_own = is_planned(key)
@@ -147,7 +148,7 @@ def answers(
         for moment in moments
         if not any(start <= moment.at <= end for start, end in kept)
     ]
-    # Not the times themselves: of one zone, Python compares only what the wall shows.
+    # Not the times themselves: in one zone Python compares local times and ignores the fold.
     by_time = sorted(
         [*covering, *bare], key=lambda each: ((each.at or now).timestamp(), each.receipt or 0)
     )
@@ -184,7 +185,7 @@ def line_of(filed: Filed, runs: Iterable[Run], zone_name: str) -> WhyLine:
 
 
 def approval_way(filed: Filed) -> str:
-    """Return how to decide about a run that waits for approval; nothing of any other."""
+    """Return how to approve or reject a run that waits for approval; else empty."""
     if filed.status is not Status.HELD or filed.receipt.reason.code != ReasonCode.APPROVAL_REQUIRED:
         return ""
     approve = f"approve it with `horae approval approve {filed.number}`"
@@ -235,7 +236,7 @@ def _future(found: Listed, moment: Moment, *, now: datetime) -> str:
 
 
 def longer_words(rule: rules.CadenceRule) -> str:
-    """Return why the wait before a tick is longer than its interval; nothing if it is not.
+    """Return why the wait before a tick is longer than its interval; else empty.
 
     >>> first_at = datetime(2026, 4, 1, tzinfo=UTC)
     >>> longer_words(rules.CadenceRule(timedelta(minutes=1), first_at, streak=3))
@@ -256,7 +257,7 @@ def nothing_comes(found: Listed, last: Sequence[WhyLine] = (), unassigned: str =
         return bare_line(f"not assigned: {unassigned}", is_moment=False)
     item, way = found.item, ""
     is_on_demand = isinstance(item, Entry) and isinstance(item.rule, rules.OnDemandRule)
-    # What holds the last request would hold another one, too.
+    # The cause of the last hold would hold another request, too.
     if is_on_demand and not found.gone_at and not any(e.status is Status.HELD for e in last):
         way = f"run it now with `horae run {found.number}`"
         if found.pause is not None:  # a paused entry cannot be run
@@ -294,7 +295,7 @@ def at_the_gate(why: WhyLines, obstacles: Mapping[int, str]) -> WhyLines:
     for each in why.answers:
         obstacle = obstacles.get(each.receipt or 0)
         if each.status is Status.WAITING and obstacle is not None:
-            # Who requested it would not be seen.
+            # The requester would be hidden otherwise.
             requested = f"; {each.reason}" if each.reason_code in _REQUESTS else ""
             each = structs.replace(each, said=f"waiting: {obstacle}{requested}")  # noqa: PLW2901
         told.append(each)
@@ -345,7 +346,7 @@ def entry_policy_words(entry: Entry) -> str:
 
 
 def policy_words(policy: Policy, *, zone_name: str, usual: rules.CatchUp | None = None) -> str:
-    """Return a policy in words; *usual* is the catch-up of a policy that names none.
+    """Return a policy in words; *usual* is the catch-up of a policy that sets none.
 
     >>> from horae.core.entry import CatchUp, Policy, Retry
     >>> policy = Policy(retry=Retry(3, timedelta(seconds=30)))
@@ -354,7 +355,7 @@ def policy_words(policy: Policy, *, zone_name: str, usual: rules.CatchUp | None 
     """
     policy = structs.replace(policy, catchup=policy.catchup or usual)
     parts = policy_parts(policy, zone_name=zone_name)
-    # What is a default is not said, but a choice is.
+    # Defaults are left out unless they were chosen.
     said = (
         words
         for each, words in parts
@@ -379,13 +380,13 @@ def policy_parts(policy: Policy, *, zone_name: str) -> list[tuple[rules.PolicyPr
 
 
 def run_words(run: Attempt, zone_name: str, *, is_over: bool = False) -> str:
-    """Return a run in words; *is_over*: nobody has recorded its end yet."""
+    """Return a run in words; *is_over*: it has ended, although no end is recorded."""
     since, why = (
         moment_text(run.started_at, zone_name),
         in_zone(run.reason, zone_name, run.reason_code),
     )
     where = f" on {run.node}" if run.node else ""
-    is_limited = run.outcome is Status.LIMITED  # and no attempt is used
+    is_limited = run.outcome is Status.LIMITED  # and it is not counted as an attempt
     attempt = f"run {run.run}" if is_limited else f"attempt {run.attempt} (run {run.run})"
     begun = f"{attempt}: started {since}{where}"
     if run.ended_at is None and is_over:
@@ -393,7 +394,7 @@ def run_words(run: Attempt, zone_name: str, *, is_over: bool = False) -> str:
     if run.ended_at is None:
         return f"{begun}, in progress"
     if run.reason_code == ReasonCode.ENGINE_EXITED and run.outcome is not None:
-        # When the run ended is not known: the next engine wrote the end.
+        # The end of the run is unknown: the next engine recorded it later.
         return f"{begun}, {run.outcome.value} ({why})"
     reason = f" ({why})" if why else ""
     if run.outcome is None:
@@ -409,7 +410,7 @@ def run_words(run: Attempt, zone_name: str, *, is_over: bool = False) -> str:
 
 
 def work_words(facts: Mapping[str, object]) -> Iterator[str]:
-    """Yield where the run of an agent worked, if not as usual, and where its work is kept.
+    """Yield where an agent's run worked, if not as usual, and where its work is kept.
 
     >>> kept = {"branch": "horae-work/wren/7", "delivery": "both sides changed plan.org"}
     >>> list(work_words(kept))
@@ -426,19 +427,19 @@ def work_words(facts: Mapping[str, object]) -> Iterator[str]:
         yield f"work: not delivered yet ({facts.get('delivery')})"
 
 
-# Whose words name the actor already; those of an older version have no code.
+# Reasons with these codes name the actor already; those of an older version have no code.
 _REQUESTS: Final = frozenset({ReasonCode.REQUESTED, ReasonCode.BACKFILL, ""})
 
 
 def requested_words(actor: str, reason_code: str | None, note: str | None) -> str:
-    """Return who requested a receipt, unless its reason says so."""
+    """Return the requester of a receipt, unless its reason names them."""
     if actor == ENGINE or (reason_code or "") in _REQUESTS:
         return ""
     return by_words("requested", note or "", actor=actor)
 
 
 def length_text(length: timedelta) -> str:
-    """Return a length of time in words short enough for a sentence.
+    """Return a short duration in words.
 
     >>> length_text(timedelta(minutes=3, seconds=2.7))
     '3m2s'
@@ -447,11 +448,6 @@ def length_text(length: timedelta) -> str:
 
 
 def stamp(moment: datetime | None, zone_name: str) -> str | None:
-    """Return a moment as JSON has it: RFC 3339, with the offset of a zone.
-
-    >>> stamp(datetime(2026, 4, 1, 7, tzinfo=UTC), "Europe/Berlin")
-    '2026-04-01T09:00:00+02:00'
-    """
     return None if moment is None else format_with_offset(moment.astimezone(zone(zone_name)))
 
 

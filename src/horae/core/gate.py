@@ -1,16 +1,16 @@
-"""Who may start now, and why the others wait.
+"""Which receipts may start now, and why the others wait.
 
-An ask is all or nothing: one slot, every agent it names and, unless its runs may overlap, its
-entry. What waits holds nothing. The line goes by due moment; an ask that lacks something is passed
-over, but the first in line, passed over for as long as the gate's patience, keeps for itself what
-it waits for.
+A request is all or nothing: one slot, every agent that it names and, unless its runs may overlap,
+its entry. A waiting request holds nothing. The queue is in the order of due times. A request that
+lacks something is passed over, but the first in the queue, passed over for as long as the gate's
+patience, has what it needs reserved.
 
-A run that was started inside a run rides in its parent's slot and needs only its agents. As the
-parent waits for it, it stands before all others. If it had to wait for its own parent, straight or
-around a corner, neither could ever end: it is refused, and told so.
+A run that was requested inside a run uses its parent's slot and needs only its agents. As the
+parent waits for it, it comes before all others. If it would have to wait for its own parent,
+directly or not, neither could end: it is refused with that reason.
 
-Each of several machines has slots of its own, and an ask may name labels that its machine must
-have. An agent goes where it last ran, if that machine is up, not being drained, and has room.
+Each of several nodes has slots of its own, and a request may name labels that its node must have.
+An agent runs where it last ran, if that node is up, not being drained, and has room.
 """
 
 from __future__ import annotations
@@ -27,24 +27,22 @@ from typing import Final, NamedTuple, TypeAlias
 from horae.core.entry import Overlap, Work
 from horae.core.receipt import Filed, Reason, ReasonCode
 
-# What only one run at a time may have: an agent by its name, an entry by its number.
+# What one run at a time may occupy: an agent by its name, an entry by its number.
 Need: TypeAlias = str | int
 
 _CREW: Final = frozenset({Work.TICK, Work.DISPATCH})
-_AT_HOME: Final = frozenset({Work.RECYCLE, Work.DISPATCH})  # what edits the plan's own files
+_AT_HOME: Final = frozenset({Work.RECYCLE, Work.DISPATCH})  # work that edits the plan's files
 _READY: Final = Reason(ReasonCode.CAN_START, "ready to start")
-_MANY: Final = 32  # asks at once that are sorted in, rather than put in one by one
+_MANY: Final = 32  # up to so many new requests are inserted one by one, more are sorted in
 
 
 class SlotKind(StrEnum):
-    APPOINTMENT = "appointment"  # somebody said when, or asked
-    CREW = "crew"  # a tick, or a task that goes to a member
+    APPOINTMENT = "appointment"  # a scheduled time or a request
+    CREW = "crew"  # a tick, or a task for a member
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A node: its slots and its labels; its name is a label, too."""
-
     name: str
     slots: int
     labels: frozenset[str] = frozenset()
@@ -58,20 +56,20 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """The slots, and how long the first in line is passed over; without `machines` all is here."""
+    """The slots and the patience of the gate; without `machines` there is one node."""
 
     slots: int = 4
-    crew: int = 2  # of the slots, for ticks and dispatches together
+    crew: int = 2  # of the slots, for ticks and dispatches
     patience: timedelta = timedelta(minutes=10)
     machines: tuple[Machine, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SlotRequest:
-    """A receipt that wants to run, and what it needs.
+    """A receipt that is to run, and what it needs.
 
-    `due_at` is its place in the line. `parent` is the receipt inside whose run it was started, and
-    which waits for it.
+    `due_at` is its place in the queue. `parent` is the receipt inside whose run it was requested,
+    and which waits for it.
     """
 
     number: int
@@ -81,8 +79,8 @@ class SlotRequest:
     kind: SlotKind = SlotKind.APPOINTMENT
     parent: int | None = None
     may_overlap: bool = False
-    requires: tuple[str, ...] = ()  # labels of its machine
-    prefers: str = ""  # the machine where its agent last ran
+    requires: tuple[str, ...] = ()  # labels of its node
+    prefers: str = ""  # the node where its agent last ran
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -95,8 +93,8 @@ class Holding:
     slot: int
     kind: SlotKind
     since: datetime
-    machine: str = ""  # where it runs, if there are several, or is expected to
-    rides: bool = False  # it has the slot of its parent
+    machine: str = ""  # the node where it runs or is to run, if there are several
+    rides: bool = False  # it uses the slot of its parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,19 +111,12 @@ class Obstacle:
 
 
 def no_machine(requires: Sequence[str]) -> str:
-    """Say that no machine is there that has these labels.
-
-    >>> no_machine(("gpu", "berlin")), no_machine(())
-    ('no node with gpu and berlin is up', 'no node is up')
-    """
     wanted = " and ".join(requires)
     return f"no node with {wanted} is up" if wanted else "no node is up"
 
 
 @dataclass(slots=True)
 class GateState:
-    """Who has a slot, by number, and who waits, the first in line first."""
-
     holders: dict[int, Holding] = field(default_factory=dict)
     line: list[Waiting] = field(default_factory=list)
 
@@ -156,10 +147,10 @@ class GateState:
     def admit(
         self, capacity: Capacity, *, now: datetime, over: Collection[int] = ()
     ) -> tuple[list[SlotRequest], list[Obstacle]]:
-        """Let in everyone who may start now, in the order of the line; also return who never can.
+        """Admit all requests that may start now, in order; also return those that never can.
 
-        The slots of those who are *over* are free, and what else they hold is not yet: the line is
-        followed up to the first who might wait for that.
+        The slots of receipts in *over* are free, and what else they hold is not yet: admission ends
+        at the first request that may wait for that.
 
         >>> at = datetime(2026, 4, 1, 9)
         >>> agents = ("wren",), ("wren",), ("moss",)
@@ -179,10 +170,10 @@ class GateState:
         refused: list[Obstacle] = []
         rest: list[Waiting] = []
         seen = passed = 0
-        for waiting, lack in _judged(room, self.line, now=now):
+        for waiting, lack in _lacks(room, self.line, now=now):
             ask = waiting.ask
             if ask.parent is None and (room.is_full or not room.has_machine):
-                break  # those who could ride stand before all others
+                break  # requests with a parent come before all others
             if leaving and (ask.parent is not None or not kept.isdisjoint(ask.needs)):
                 break
             seen += 1
@@ -199,7 +190,7 @@ class GateState:
                 rest.append(waiting)
         if admitted or refused:
             for place, each in enumerate(rest[:passed]):
-                # A clock set back does not make it wait longer.
+                # A clock set back must not prolong its wait.
                 if each.passed_at is None or each.passed_at > now:
                     rest[place] = replace(each, passed_at=now)
             self.line[:seen] = rest
@@ -207,7 +198,7 @@ class GateState:
 
     def obstacles(self, capacity: Capacity, *, now: datetime) -> Iterator[Obstacle]:
         room = _Room(self.holders.values(), capacity)
-        for waiting, lack in _judged(room, self.line, now=now):
+        for waiting, lack in _lacks(room, self.line, now=now):
             reason, by, _ = lack or _Lack(_READY)
             yield Obstacle(waiting.ask, reason, by)
 
@@ -215,7 +206,7 @@ class GateState:
 class _Lack(NamedTuple):
     reason: Reason
     by: int | None = None
-    is_crew: bool = False  # it lacks a place in the crew
+    is_crew: bool = False  # it lacks a slot of the crew
 
 
 class _Room:
@@ -225,11 +216,11 @@ class _Room:
         self._slots: set[int] = set()
         self._crew_slots: set[int] = set()
         self._taken: dict[Need, list[int]] = {}
-        self._placed: set[int] = set()  # slots that are on a machine
-        self._held: Counter[str] = Counter()  # slots of each machine
-        self._waits_for: dict[int, list[int]] = {}  # a run, and the runs it cannot end before
+        self._placed: set[int] = set()  # slots on a node
+        self._held: Counter[str] = Counter()  # slots in use, by node
+        self._waits_for: dict[int, list[int]] = {}  # a receipt, and those that must end before it
         self.first: SlotRequest | None = None
-        self._free = 1  # no slot below is free
+        self._free = 1  # no lower slot is free
         for holding in holders:
             self._add(holding)
 
@@ -239,7 +230,7 @@ class _Room:
 
     @property
     def has_machine(self) -> bool:
-        """Whether a machine has room for anything, if there are several."""
+        """Whether any node has a free slot; true if there is only one node."""
         machines = self.capacity.machines
         return machines is None or any(
             each.suits(()) and self._held[each.name] < each.slots for each in machines
@@ -330,7 +321,7 @@ class _Room:
         return None
 
     def _leads(self, start: int | None, goal: int) -> bool:
-        """Tell whether a run cannot end before another, which it may itself be."""
+        """Return whether *start* cannot end before *goal* does, or is *goal*."""
         seen: set[int] = set()
         ahead = [] if start is None else [start]
         while ahead:
@@ -351,7 +342,7 @@ class _Room:
             self._held[holding.machine] += 1
         if holding.kind is SlotKind.CREW:
             self._crew_slots.add(holding.slot)
-        # Its entry, even if it may overlap: what was decided when it might not waits for it.
+        # The entry, too, if its runs may overlap: older receipts may not.
         has: tuple[Need, ...] = (*ask.agents, ask.entry)
         for need in has:
             self._taken.setdefault(need, []).append(ask.number)
@@ -360,20 +351,21 @@ class _Room:
         return holding
 
 
-def _judged(
+def _lacks(
     room: _Room, queue: Iterable[Waiting], *, now: datetime
 ) -> Iterator[tuple[Waiting, _Lack | None]]:
-    """Yield each in the line with what it lacks, and keep for the first what is kept for it."""
+    """Yield each waiting request with what it lacks, and reserve what the first one needs."""
     is_first = True
     for waiting in queue:
         lack = room.lack(waiting.ask)
-        # Who waits for the crew keeps nothing, so that a hung crew is in nobody's way.
+        # A request that waits for the crew reserves nothing, so that a hung crew blocks no one
+        # else.
         if is_first and lack is not None and not lack.is_crew:
             is_first = False
             since = waiting.passed_at
             if since is not None and now - since >= room.capacity.patience:
-                # It keeps its agents, its entry and its place in the crew. A slot stays in use:
-                # one comes free with its agents, or is the next to come free.
+                # Reserved are its agents, its entry and its slot of the crew. A slot is not:
+                # one gets free with its agents, or is the next to get free.
                 room.first = waiting.ask
         yield waiting, lack
 
@@ -386,11 +378,11 @@ def _place(waiting: Waiting) -> tuple[bool, datetime, int]:
 class Gate:
     def __init__(self, capacity: Capacity | None = None, *, home: str = "") -> None:
         self.capacity = capacity or Capacity()
-        self.homes: dict[str, str] = {}  # where each agent last ran, if there are several machines
-        self._home = home  # this machine, where the plan's files are edited
+        self.homes: dict[str, str] = {}  # the node where each agent last ran, if there are several
+        self._home = home  # this node, where the plan's files are edited
         self._state = GateState()
         self._known: dict[int, Filed] = {}
-        self._later: list[tuple[datetime, int]] = []  # those whose start is still to come
+        self._later: list[tuple[datetime, int]] = []  # receipts whose start is in the future
 
     def offer(self, receipts: Iterable[Filed]) -> None:
         for filed in receipts:
@@ -405,7 +397,7 @@ class Gate:
         while self._later and self._later[0][0] <= now:
             _, number = heappop(self._later)
             filed = self._known.get(number)
-            if filed is not None and filed.receipt.start_at <= now:  # else it is another by now
+            if filed is not None and filed.receipt.start_at <= now:  # else it was replaced
                 due.append(self._ask(filed))
         self._state.offer(due)
         admitted, refused = self._state.admit(self.capacity, now=now, over=over)
@@ -420,7 +412,6 @@ class Gate:
         self.homes.update(dict.fromkeys(filed.agents, filed.machine))
 
     def place(self, machines: Mapping[int, str]) -> None:
-        """Note which machines have receipts that were let in."""
         holders = self._state.holders
         for number in machines.keys() & holders.keys():
             holder, machine = holders[number], machines[number]

@@ -24,26 +24,24 @@ class InboxState(StrEnum):
 
     APPROVAL = "approval"  # a run waits for approval
     BROKEN = "broken"  # its text cannot be read
-    FAILING = "failing"  # its last run ended badly
-    STOPPED = "stopped"  # the engine paused it after bad ends
+    FAILING = "failing"  # its last run failed
+    STOPPED = "stopped"  # the engine paused it after failures
     OVER_BUDGET = "over_budget"  # a budget has no room for its run
-    HELD = "held"  # a run waits for something that is missing
-    LATE = "late"  # a run should have started, and waits
-    MISSED = "missed"  # its last scheduled time passed without a run
-    MISSING = "missing"  # it is no longer found in its plan
+    HELD = "held"  # a run lacks something
+    LATE = "late"  # a run should have started by now
+    MISSED = "missed"  # its last scheduled time has no run
+    MISSING = "missing"  # it is no longer in its plan
 
 
 class BadResult(NamedTuple):
-    """The newest result of an entry: a bad one."""
+    """The newest result of an entry, if that is a failure or missed."""
 
     filed: Filed
-    since: datetime  # when the first of the bad results in a row was scheduled
-    times: int  # how many they are
+    since: datetime  # the scheduled time of the first bad result in a row
+    times: int  # bad results in a row
 
 
 class Acknowledged(NamedTuple):
-    """What a user knows to be wrong with an entry."""
-
     entry: int
     state: InboxState
     since: datetime
@@ -54,19 +52,17 @@ class Acknowledged(NamedTuple):
 
 
 class Attention(NamedTuple):
-    """An entry that needs attention, and what about it."""
-
     entry: int
     state: InboxState
     since: datetime
     reason: str
     code: str = ""
-    receipts: tuple[int, ...] = ()  # the newest first, or those that wait for approval
+    receipts: tuple[int, ...] = ()  # the newest first, or all that wait for approval
     times: int = 1
     known: Acknowledged | None = None
 
     def is_hidden(self, now: datetime) -> bool:
-        """Tell whether a user has acknowledged just this, and no snooze of it has ended."""
+        """Return whether this state is acknowledged and not snoozed beyond *now*."""
         known = self.known
         if known is None or (known.state, known.since) != (self.state, self.since):
             return False
@@ -85,7 +81,7 @@ def attention(
     now: datetime,
     wholes: Mapping[int, int] = MappingProxyType({}),
 ) -> list[Attention]:
-    """Return what needs attention, one line per entry, the most urgent first.
+    """Return the entries that need attention, each once, the most urgent first.
 
     *wholes* are the entries that others are parts of.
     """
@@ -139,7 +135,7 @@ def _of_entries(troubled: Iterable[Listed], now: datetime) -> Sequence[Attention
     for each in troubled:
         pause = each.pause
         if pause is not None and pause.by != ENGINE:
-            continue  # a user has silenced it
+            continue  # acknowledged
         if each.broken:
             since = each.broken_at or each.first_seen_at
             found.append(Attention(each.number, InboxState.BROKEN, since, each.broken))
@@ -152,14 +148,14 @@ def _of_entries(troubled: Iterable[Listed], now: datetime) -> Sequence[Attention
     return found
 
 
-ENDS: Final = 20  # of an entry in a list
+ENDS: Final = 20  # ends per entry in a list
 
 
 class EntryState(StrEnum):
     RUNNING = "running"
     FAILING = "failing"  # its last run failed
     BROKEN = "broken"  # its text cannot be read; the last valid text is used, if there is one
-    ARMED = "armed"  # it runs when its rule says so
+    ARMED = "armed"  # its rule decides when it runs
     PAUSED = "paused"
     UNARMED = "unarmed"  # it cannot run, and its reason says why
     NEW = "new"  # in the plan files, but no engine has read it yet
@@ -175,7 +171,7 @@ class EntrySort(StrEnum):
 
 
 class EntrySummary(NamedTuple):
-    """What a list of entries is filtered and sorted by: of 10,000 entries little more is read."""
+    """The fields by which a list of entries is filtered and sorted."""
 
     number: int
     source: str
@@ -194,7 +190,6 @@ class EntrySummary(NamedTuple):
     is_new: bool = False
 
     def joined(self, part: EntrySummary) -> EntrySummary:
-        """Return an entry with what is known of a part of it."""
         ends = [each for each in (self, part) if each.last_at is not None]
         ends.sort(key=lambda each: (each.last_status in GOING, each.last_at))
         newest = ends[-1] if ends else self
@@ -229,10 +224,10 @@ _PARTS: Final = frozenset({"work", "back"})
 
 
 def whole_of(address: str) -> str:
-    """Return the address of the entry that an entry is a part of; nothing if it is no part.
+    """Return the address of the entry that a part belongs to; empty if it is not a part.
 
-    A recurring task is one entry. That its work is dispatched, and that it still has to come
-    back, are parts of it with receipts of their own.
+    A recurring task is one entry. Its dispatch and its recycling are parts of it with receipts of
+    their own.
 
     >>> whole_of("task:7:work"), whole_of("task:7")
     ('task:7', '')
@@ -242,13 +237,11 @@ def whole_of(address: str) -> str:
 
 
 def parts_of(address: str) -> list[str]:
-    """Return the addresses that the parts of an entry may have."""
     is_task = address.startswith("task:") and not whole_of(address)
     return [f"{address}:{part}" for part in sorted(_PARTS)] if is_task else []
 
 
 def without_parts(found: Sequence[Listed]) -> list[Listed]:
-    """Return entries without the parts of those among them."""
     known = {each.mark.address: each.gone_at is None for each in found}
 
     def is_alone(each: Listed) -> bool:
@@ -259,7 +252,7 @@ def without_parts(found: Sequence[Listed]) -> list[Listed]:
 
 
 def fold_parts(entries: Sequence[EntrySummary]) -> tuple[list[EntrySummary], dict[int, int]]:
-    """Return entries with what is known of their parts, and the whole of each part, by number."""
+    """Return entries merged with their parts, and the entry of each part, by number."""
     known = {each.address: each for each in entries if each.address.startswith("task:")}
     wholes: dict[int, int] = {}
     for each in list(known.values()):
@@ -272,17 +265,17 @@ def fold_parts(entries: Sequence[EntrySummary]) -> tuple[list[EntrySummary], dic
 
 
 class EntryFilter(NamedTuple):
-    """Which entries a list has; an empty value excludes none."""
+    """The filter of a list of entries; an empty value excludes none."""
 
     states: Collection[str] = ()
     sources: Collection[str] = ()
     file: str = ""
-    search: str = ""  # words that title, address and file have together
-    agent: str = ""  # that the runs of an entry need
+    search: str = ""  # words, each in the title, the address or the file
+    agent: str = ""  # an agent of its runs
     with_gone: bool = False
 
     def has(self, entry: EntrySummary) -> bool:
-        """Tell whether an entry fits, whatever its state and its agents."""
+        """Return whether an entry matches, apart from its state and agents."""
         if self.sources and entry.source not in self.sources:
             return False
         if self.file and entry.file != self.file:
@@ -299,7 +292,7 @@ ALL: Final = EntryFilter()
 def filtered(
     entries: Iterable[EntrySummary], entry_filter: EntryFilter, sort: EntrySort
 ) -> tuple[list[EntrySummary], Counter[EntryState]]:
-    """Return the entries of a list in its order, and how many of each state fit otherwise."""
+    """Return the matching entries in order, and how many of each state match otherwise."""
     fitting = [(each.state, each) for each in entries if entry_filter.has(each)]
     counts = Counter(state for state, _ in fitting)
     states = entry_filter.states
@@ -307,7 +300,7 @@ def filtered(
 
 
 _STATES: Final = {state: place for place, state in enumerate(EntryState)}
-# What each list is sorted by before title and place.
+# Sort keys that precede title and origin.
 _KEYS: Final[dict[EntrySort, Callable[[EntrySummary], tuple[Any, ...]]]] = {
     EntrySort.TITLE: lambda _: (),
     EntrySort.STATE: lambda each: (_STATES[each.state],),

@@ -48,20 +48,20 @@ R = TypeVar("R")
 
 log = logging.getLogger(__name__)
 
-AGAIN: Final = timedelta(seconds=1)  # after a ledger that could not be written
+AGAIN: Final = timedelta(seconds=1)  # after a failed write to the ledger
 BATCH: Final = 500  # runs in one commit
-LOOK: Final = timedelta(milliseconds=50)  # between two looks at what cannot be handed over yet
-GIVE_UP: Final = timedelta(seconds=10)  # for an end that cannot be written while stopping
+LOOK: Final = timedelta(milliseconds=50)  # interval of checks for runs that cannot be handed over
+GIVE_UP: Final = timedelta(seconds=10)  # for an end that cannot be written during a stop
 _CALLS: Final = frozenset({Work.COMMAND, Work.POST})
-POISON: Final = 3  # engines that may die over one receipt before it is set aside
+POISON: Final = 3  # engines that may die during a receipt's run before it is set aside
 
 
 @dataclass(eq=False)
 class Launch:
-    """Every run that is being made or goes on; *left* hears of each that no longer does.
+    """All runs that are being made or in progress.
 
-    It hears how the run is over, or gets the receipt if that may wait again. *following* says
-    what gets the slots of receipts whose runs are over, before that is recorded.
+    *left* is called when one is over, with its end or with the receipt if that waits again.
+    *following* returns what gets the slots of ended runs, before their ends are recorded.
     """
 
     clock: Clock
@@ -70,12 +70,12 @@ class Launch:
     left: Callable[[int, Filed | RunOver | None], None]
     following: Callable[[Collection[int]], Sequence[Filed]] = lambda _: ()
     term: int = 1
-    # Runs that an image of the engine before this one has handed over, or why one was ended.
+    # Runs handed over by the previous image of the engine, or why one was ended.
     adopted: dict[int, Held | Reason] = field(default_factory=dict)
-    settled: Collection[str] = ()  # sources that have nothing to do when a run of theirs ends
-    give_up_at: timedelta | None = None  # from when ends that cannot be written wait
-    is_unsure: bool = False  # whether a start may be in the ledger that nobody knows of
-    failure: Exception | None = None  # what no run may survive: a bug, or a lost term
+    settled: Collection[str] = ()  # sources that do nothing at the end of a run
+    give_up_at: timedelta | None = None  # the uptime from which on ends are no longer retried
+    is_unsure: bool = False  # whether the ledger may hold a start whose write failed
+    failure: Exception | None = None  # what must stop the engine: a bug, or a lost term
     _stories: dict[int, StartedRun] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -89,7 +89,7 @@ class Launch:
 
     @property
     def going(self) -> tuple[Filed, ...]:
-        """What runs here now; what has ended and is not recorded yet does not."""
+        """The runs in progress; one that has ended and is not recorded yet is not included."""
         return tuple(s.filed for s in self._stories.values() if s.run and not s.is_over)
 
     def __post_init__(self) -> None:
@@ -103,11 +103,11 @@ class Launch:
         now: datetime,
         let_in: LetIn,  # noqa: ARG002
     ) -> Sequence[Filed]:
-        """Write decisions, and return what was filed; of that *let_in* lets in what may start."""
+        """Write decisions and return the receipts; *let_in* returns those that may start."""
         return await self.ledger.decide(steps, now=now, term=self.term)
 
     def start(self, receipts: Iterable[Filed], refused: Reason | None = None) -> None:
-        """Make the runs of receipts; *refused* is why none ever can be, which is its end."""
+        """Start receipts; if *refused*, they fail with that reason."""
         stories = [StartedRun(filed) for filed in receipts]
         self._stories.update((story.filed.number, story) for story in stories)
         self.beside(self._start_all(stories, refused))
@@ -135,14 +135,14 @@ class Launch:
         over = asyncio.Event()
         resting = asyncio.create_task(self.rest())
         resting.add_done_callback(lambda _: over.set())
-        until = self.clock.elapsed() + within  # whatever somebody sets the clock to meanwhile
+        until = self.clock.elapsed() + within  # by uptime, as the clock may be set
         while not over.is_set() and (left := until - self.clock.elapsed()) > timedelta(0):
             await self.clock.wait(over, until=self.clock.now() + left)
         self.give_up_at = self.clock.elapsed() + GIVE_UP
         for receipt in self.receipts:
             self.cancel(receipt, reason, outcome=Status.INTERRUPTED)
         await resting
-        # Leave nothing half started behind, if the ledger can be written in time.
+        # Finish starts in progress, if the ledger can be written in time.
         never = asyncio.Event()
         while self.is_unsure and self.give_up_at is not None:
             try:
@@ -150,14 +150,14 @@ class Launch:
             except LedgerUnavailableError as error:
                 log.warning("cannot find out which runs were started: %s", error)
             if self.clock.elapsed() >= self.give_up_at:
-                return  # the next start looks back
+                return  # the next start finds the rest
             if self.is_unsure:
                 await self.clock.wait(never, until=self.clock.now() + AGAIN)
 
     async def wait_for_others(
         self, can_leave: Callable[[Run, Held], bool], *, within: timedelta, reason: Reason
     ) -> None:
-        """Return when each run that is left can be handed over; others are ended after a while."""
+        """Wait until each remaining run can be handed over; others are ended after *within*."""
         never, until = asyncio.Event(), self.clock.elapsed() + within
 
         def stays(story: StartedRun) -> bool:
@@ -173,7 +173,7 @@ class Launch:
             await self.clock.wait(never, until=self.clock.now() + LOOK)
 
     def hand_over(self) -> list[int]:
-        """Forget all runs, which another image of the engine adopts; return their numbers."""
+        """Forget all runs, which the next image of the engine adopts; return their numbers."""
         for story in self._stories.values():
             story.is_over = True
         return [run.number for run in self.runs.values()]
@@ -201,14 +201,14 @@ class Launch:
         self.adopted.clear()
 
     async def reconcile(self) -> None:
-        self.is_unsure = False  # first: what fails meanwhile has to be looked at again
+        self.is_unsure = False  # first: another failed write sets it again
         try:
             for filed, run in await self.ledger.open_runs():
                 if filed.number not in self._stories:
                     words = "the ledger could not confirm that the run was started"
                     reason = Reason(ReasonCode.START_UNCONFIRMED, words)
                     await self.ledger.give_back(run.number, reason=reason, **self._stamp())
-        except BaseException:  # also if it is given up in the middle
+        except BaseException:  # includes cancellation
             self.is_unsure = True
             raise
 
@@ -224,7 +224,7 @@ class Launch:
                     self._leave(story, None)
                 continue
             for story, job in zip(some, jobs, strict=True):
-                if job is None:  # it was skipped meanwhile, or somebody else has it
+                if job is None:  # it was skipped meanwhile, or another engine has it
                     self._leave(story, None)
                 else:
                     story.run = job.run
@@ -233,7 +233,6 @@ class Launch:
     async def _tell(
         self, story: StartedRun, part: Callable[[], Awaitable[Filed | RunOver | None]]
     ) -> None:
-        """Let a story go on beside the loop, and say when it is over, however it ends."""
         then: Filed | RunOver | None = None
         try:
             then = await part()
@@ -249,7 +248,7 @@ class Launch:
         if isinstance(error, LedgerUnavailableError):
             words = "the start of receipt %d cannot be recorded: %s"
             log.warning(words, number, error, extra=story.fields())
-            self.is_unsure = True  # nothing was let go
+            self.is_unsure = True  # nothing was started
         else:  # the next turn raises it, and the engine ends
             words = "receipt %d ended in an error"
             log.debug(words, number, exc_info=error, extra=story.fields())
@@ -279,7 +278,7 @@ class Launch:
             why = error.reason
             await self.ledger.give_back(run.number, reason=why, **self._stamp())
             await self.ledger.hold(filed.number, reason=why, account=error.account, **self._stamp())
-            return None  # it asks again at each start, or when the limit of the account is over
+            return None  # it waits for its account: tried at each start, or when the limit ends
         except RunError as error:
             return await self._write_end(run, Ended(Status.FAILED, error.reason))
         if log.isEnabledFor(logging.DEBUG):
@@ -307,14 +306,14 @@ class Launch:
             log.debug(words, run.number, filed.number, ended.outcome, extra=story.fields())
         story.is_over = True
         if story.cancelled is None and ended.facts.get("released") is False:
-            # Its time was over before it could begin: nothing of it has run.
+            # Its time limit passed before it could start: nothing has run.
             await self.ledger.give_back(run.number, reason=ended.reason, **self._stamp())
             return await self.ledger.receipt(filed.number)
         if story.cancelled is None:
             is_settled = filed.source in self.settled
             return await self._ends.add((run, RunEnd(run.number, ended, is_settled=is_settled)))
         told = replace(ended, outcome=story.cancelled.outcome, reason=story.cancelled.reason)
-        # What a person ended is over; what the engine's own end interrupted may be tried again.
+        # A run cancelled by a user is final; one that the engine interrupted may be tried again.
         with acting(story.actor):
             return await self._write_end(run, told, is_last=told.outcome is Status.KILLED)
 
@@ -328,13 +327,13 @@ class Launch:
             raise
         except HoraeError as error:
             raise RunError(str(error)) from error
-        except (OSError, ValueError) as error:  # a file in the way, no descriptor
+        except (OSError, ValueError) as error:  # a file in its place, no free descriptor
             raise RunError(Reason(ReasonCode.INTERNAL_ERROR, unexpected(error))) from error
 
     async def _ended(self, story: StartedRun, run: Run, held: Held) -> Ended:
         try:
             ended = await held.ended()
-            # What an adopted run did, its runner knows from what the run has left behind.
+            # The runner finds out what an adopted run did from the files of the run.
             found = await self.runner.look_back(story.filed, run) if story.is_adopted else None
             return found if isinstance(found, Ended) else ended
         except ports.LedgerError:
@@ -354,7 +353,7 @@ class Launch:
         following = self.following({run.receipt for run, _ in ends})
         if not following:
             return await self._write_ends(ends)
-        # Both ask the ledger in the next iteration of the loop: so they share a commit.
+        # Both write in the next iteration of the loop, and so in one commit.
         writing = asyncio.create_task(self._write_ends(ends))
         self.start(following)
         return await writing
@@ -374,7 +373,7 @@ class Launch:
             try:
                 over = await self.ledger.end_many([end for _, end in ends], **self._stamp())
                 if is_again:
-                    # What was kept, though it was said not to be, may wait for its next try.
+                    # A start whose write was kept despite an error may wait for its next try.
                     return [await self.ledger.receipt(run.receipt) for run, _ in ends]
                 return over
             except LedgerUnavailableError as error:
@@ -384,7 +383,7 @@ class Launch:
                     log.warning(words, run.number, run.receipt, error, extra=extra)
                 is_again = True
                 if self.give_up_at is not None and self.clock.elapsed() >= self.give_up_at:
-                    raise  # its own report is read at the next start
+                    raise  # its report is read at the next start
                 never.clear()
                 await self.clock.wait(never, until=self.clock.now() + AGAIN)
 
@@ -421,7 +420,7 @@ def with_call(job: Job) -> Job:
 
 
 class WriteBatch(Generic[T, R]):
-    """Does at once what is asked for in one iteration of the loop, or while others are served."""
+    """Batches the calls of one iteration of the loop, and those made while a batch runs."""
 
     def __init__(
         self,
@@ -447,7 +446,7 @@ class WriteBatch(Generic[T, R]):
                 del self._asked[:BATCH]
                 try:
                     found = await self._do([item for item, _ in some])
-                except Exception as error:  # each that asked raises it
+                except Exception as error:  # each caller raises it
                     for _, future in some:
                         if not future.done():
                             future.set_exception(error)
@@ -472,7 +471,7 @@ class StartedRun:
     cancelled: Ended | None = None
     actor: str = ENGINE  # who cancelled it
     is_let_go: bool = False
-    is_adopted: bool = False  # an image of the engine before this one started it
+    is_adopted: bool = False  # a previous image of the engine started it
     is_over: bool = False
 
     def fields(self) -> dict[str, object]:

@@ -1,8 +1,8 @@
 """Leases of the leader and of nodes.
 
-A lease ends by the database's clock. Its holder goes by its own count of time that passed, and
-stops trusting its lease before it ends. How runs outlive it while the database is away, and why
-none of them is started twice meanwhile, is in docs/how-to/machines.md.
+A lease ends by the database's clock. Its holder measures it by its own uptime, and stops trusting
+its lease before it ends. How runs outlive it while the database is unreachable, and why none of
+them is started twice meanwhile, is in docs/how-to/machines.md.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from horae.core.views import Shape, TimeText
 @dataclass(frozen=True, slots=True)
 class NodeDescription:
     name: str
-    address: str = ""  # where its page and API are
+    address: str = ""  # of its page and API
     labels: tuple[str, ...] = ()
     version: str = ""
     slots: int = 1
@@ -28,7 +28,7 @@ class NodeDescription:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """A node as the ledger knows it; what is left of an older generation is refused."""
+    """A node in the ledger; writes of an older generation are refused."""
 
     member: NodeDescription
     generation: int
@@ -38,7 +38,7 @@ class Membership:
     seen_at: datetime
     until: datetime
     left_at: datetime | None = None
-    term: int | None = None  # in which it leads
+    term: int | None = None  # of its leadership
     runs: int = 0  # in progress
     is_reaped: bool = False
 
@@ -99,12 +99,12 @@ class Renewal(NamedTuple):
 
 
 class QueueJob(NamedTuple):
-    """A receipt in the queue: what a machine must be that takes it, and in which term it may."""
+    """A receipt in the queue, the labels that its node must have, and the term of the job."""
 
     receipt: int
     ability: str
     term: int
-    key: str  # a second job of the same key is not put in
+    key: str  # a second job with this key is not queued
 
 
 QueueJobs: TypeAlias = "Callable[[Sequence[Filed]], Sequence[QueueJob]]"
@@ -113,9 +113,9 @@ QueueJobs: TypeAlias = "Callable[[Sequence[Filed]], Sequence[QueueJob]]"
 def trusted_until(
     began: timedelta, lease: timedelta, *, margin: timedelta = timedelta(0)
 ) -> timedelta:
-    """Return until when one's own lease may be trusted, by the count of time that passed.
+    """Return until when one's own lease may be trusted, as uptime.
 
-    It counts from when the call began: the database may have counted from any moment since.
-    *margin* is what the last step that trusts it may take.
+    It counts from the beginning of the call, as the database may have counted from any time since.
+    *margin* is the duration of the last step that relies on it.
     """
     return began + max(timedelta(0), lease - margin)

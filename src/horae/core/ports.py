@@ -1,9 +1,8 @@
-"""What the engine asks of the outside: a clock, a ledger and a runner, and the words they speak in.
+"""The ports of the engine: clock, ledger, runner and agents, and the data that they exchange.
 
-A writing method of the ledger is a promise kept by one transaction. A race that was
-lost is an answer (False, None, nothing), never an error. Each writing call carries the
-term of the engine that makes it; one whose term is over changes nothing and is told so
-by `StaleTermError`, because it must stop, not try again.
+A writing method of the ledger is one transaction. If another writer was first, the result is False,
+None or empty, never an error. Each write carries the term of its engine; a write in a term that is
+over changes nothing and raises `StaleTermError`, upon which the engine must stop and not try again.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PATIENCE: Final = timedelta(seconds=2)  # how long an entry may be missing before it is gone
-ANYBODY: Final = 0  # the term of what a person asks for, whoever decides
-FRESH_LEDGER: Final = "fresh_ledger"  # the first event of one that was begun in place of a lost one
+PATIENCE: Final = timedelta(seconds=2)  # how long a missing entry is kept
+ANYBODY: Final = 0  # the term of requests from users, in whatever term the engine is
+FRESH_LEDGER: Final = "fresh_ledger"  # the first event of a ledger created in place of a lost one
 
 
 class LedgerError(HoraeError, code="ledger"):
@@ -63,19 +62,19 @@ class LedgerError(HoraeError, code="ledger"):
 
 
 class LedgerUnavailableError(LedgerError, exit_code=Exit.TEMPORARY):
-    """A ledger that cannot be used now; to ask again is safe."""
+    """A ledger that cannot be used now; the call may be repeated."""
 
 
 class LedgerBusyError(LedgerUnavailableError, code="ledger_busy"):
-    """A ledger that another process keeps from being written; it may be free soon."""
+    """A ledger that another process locks; it may be free soon."""
 
 
 class LedgerWriteError(LedgerUnavailableError, code="ledger_write"):
-    """A ledger that the disk does not take; to write the same again is safe."""
+    """A ledger that the disk does not accept writes for; the write may be repeated."""
 
 
 class LedgerDamagedError(LedgerError, code="ledger_damaged", exit_code=Exit.VERIFICATION):
-    """A ledger that is corrupt, cut short, empty, gone, or not one of ours."""
+    """A ledger that is corrupt, truncated, empty, deleted, or not a ledger of Horae."""
 
 
 class LedgerWholeError(LedgerError, code="ledger_whole", exit_code=Exit.CONFLICT):
@@ -89,7 +88,7 @@ class LedgerNewerError(LedgerError, code="ledger_newer", exit_code=Exit.VERIFICA
 
 
 class StaleTermError(LedgerError, code="stale_term", exit_code=Exit.CONFLICT):
-    """A write by an engine whose term is over: another one decides now."""
+    """A write by an engine whose term is over: another engine is the leader."""
 
     def __init__(self, place: str, *, term: int, current: int) -> None:
         self.term, self.current = term, current
@@ -98,7 +97,7 @@ class StaleTermError(LedgerError, code="stale_term", exit_code=Exit.CONFLICT):
 
 
 class DueEntry(Struct, frozen=True, gc=False):
-    """An armed entry whose next moment has come; busy while a receipt of its own rule is open."""
+    """An armed entry whose next time is due; busy while a receipt of its own rule is not final."""
 
     entry: Entry
     is_busy: bool = False
@@ -115,14 +114,14 @@ class ReceiptPage(Struct, frozen=True, gc=False):
 
 
 class Process(Struct, frozen=True, gc=False):
-    """Which process it is; numbers are used again, so its start time belongs to it."""
+    """A process; its start time is included, as process ids are used again."""
 
     pid: int
     started: int
 
 
 class ReceiptFilter(NamedTuple):
-    entries: frozenset[int] | None = None  # None: of every entry
+    entries: frozenset[int] | None = None  # None: all entries
     statuses: tuple[Status, ...] = RECEIPT_STATUSES
 
 
@@ -130,7 +129,7 @@ EVERY: Final = ReceiptFilter()
 
 
 class OutcomeCount(NamedTuple):
-    """How many scheduled times of a lane came to what; the lane of agents is a JSON list."""
+    """How many scheduled times of a lane have a status; the lane of agents is a JSON list."""
 
     at: datetime  # the start of the step
     status: Status
@@ -142,8 +141,6 @@ class OutcomeCount(NamedTuple):
 
 
 class RunSpan(Struct, frozen=True, gc=False):
-    """A receipt with one of its runs, as a picture of time needs it."""
-
     receipt: int
     entry: int
     title: str
@@ -156,15 +153,15 @@ class RunSpan(Struct, frozen=True, gc=False):
     through_at: datetime | None
     start_at: datetime
     decided_at: datetime
-    run: int | None = None  # none was let go
+    run: int | None = None  # None: no run was started
     begun_at: datetime | None = None
-    over_at: datetime | None = None  # None: the run goes on
+    over_at: datetime | None = None  # None: the run is in progress
     outcome: Status | None = None
     node: str = ""  # in a cluster
 
 
 class Run(Struct, frozen=True):
-    """One attempt; `outcome` is None while it lasts, and when it was given back unused."""
+    """One attempt; `outcome` is None until it ends, and if it was given back before its start."""
 
     number: int
     receipt: int
@@ -175,12 +172,12 @@ class Run(Struct, frozen=True):
     outcome: Status | None = None
     exit_code: int | None = None
     reason: Reason = NO_REASON
-    facts: Mapping[str, object] = field(default_factory=dict)  # what else is known of it
-    member: str = ""  # which member of a cluster made it
+    facts: Mapping[str, object] = field(default_factory=dict)  # other results, such as cost
+    member: str = ""  # the node that started it
 
 
 class SpentRun(NamedTuple):
-    """What a run used, in millionths of a dollar and in tokens."""
+    """The usage of a run, in millionths of a dollar and in tokens."""
 
     at: datetime
     cost: int | None
@@ -197,11 +194,11 @@ class Event(Struct, frozen=True):
     entry: int | None = None
     receipt: int | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
-    actor: str = ENGINE  # on whose behalf
+    actor: str = ENGINE  # the actor who did it
 
 
 class Listed(Struct, frozen=True, gc=False):
-    """An entry as the ledger knows it, armed or not, also long after it is gone."""
+    """An entry in the ledger, armed or not, also after it was removed from the plan."""
 
     number: int
     source: str
@@ -209,15 +206,15 @@ class Listed(Struct, frozen=True, gc=False):
     item: Entry | Unarmed
     first_seen_at: datetime
     gone_at: datetime | None = None
-    missing_at: datetime | None = None  # since when scans miss it; soon it is gone
+    missing_at: datetime | None = None  # since when scans do not find it; removed soon
     pause: Pause | None = None
-    next_at: datetime | None = None  # its next moment that can be decided, if it is armed
-    failures: int = 0  # receipts in a row that ended badly
-    streak: int = 0  # ticks in a row that found no work
+    next_at: datetime | None = None  # its next time, if it is armed
+    failures: int = 0  # failed receipts in a row
+    streak: int = 0  # ticks without work in a row
     ticks: int = 0
-    memory: str = ""  # what its runs hand on from one to the next
-    broken: str = ""  # why its text cannot be read, if it cannot
-    broken_at: datetime | None = None  # since when its last good text is kept instead
+    memory: str = ""  # passed from each of its runs to the next
+    broken: str = ""  # why its text cannot be read
+    broken_at: datetime | None = None  # since when its last valid text is used
 
     @property
     def is_armed(self) -> bool:
@@ -232,8 +229,8 @@ class Trait(StrEnum):
     AGENT = "agent"  # it ticks
     PAUSED = "paused"
     UNARMED = "unarmed"
-    FAILING = "failing"  # its last three ends were bad
-    MISSING = "missing"  # scans miss it
+    FAILING = "failing"  # its last three runs failed
+    MISSING = "missing"  # scans do not find it
     BROKEN = "broken"  # its text cannot be read
 
 
@@ -257,7 +254,7 @@ class Clock(Protocol):
 
 class Ledger(Protocol):
     async def index(self, source: str) -> dict[str, str]:
-        """Return by what each file of a source was known at its last scan, if it could be read."""
+        """Return the fingerprints of a source's files at its last scan, if they could be read."""
 
     async def scan(
         self,
@@ -269,10 +266,10 @@ class Ledger(Protocol):
         revision: Revision | None = None,
         patience: timedelta = PATIENCE,
     ) -> datetime | None:
-        """Take over a scan; return when to look again, if something is missing.
+        """Store a scan; return when to scan again, if an entry is missing.
 
-        What is new begins now, and what changed its rule is closed without firing. What is
-        missing is gone when a scan *patience* later misses it, too.
+        New entries begin now, and receipts of a changed rule are closed without a run. A missing
+        entry is removed when a scan *patience* later does not find it either.
         """
 
     async def knows(self, source: str) -> bool: ...
@@ -280,10 +277,10 @@ class Ledger(Protocol):
     async def entry(self, number: int) -> Listed | None: ...
 
     async def find(self, word: str) -> list[Listed]:
-        """Return the entries that a word may mean, those that are still there first.
+        """Return the entries that a word means, those in the plan first.
 
-        The first that fits of number, address, `:ID:`, title and `file:line`. What is gone is
-        only meant if nothing that is there goes by that word.
+        The first that matches of number, address, `:ID:`, title and `file:line`. A removed entry is
+        only meant if none in the plan matches.
         """
 
     async def entries(self, *, source: str | None = None) -> list[Listed]: ...
@@ -297,9 +294,9 @@ class Ledger(Protocol):
     async def wake_at(self) -> datetime | None: ...
 
     async def decide(self, steps: Sequence[EntryStep], *, now: datetime, term: int) -> list[Filed]:
-        """Move watermarks and file receipts, all at once; return what was filed.
+        """Move watermarks and file receipts in one transaction; return the receipts.
 
-        An entry that is no longer as it was read is left alone.
+        An entry that has changed since it was read is skipped.
         """
 
     async def add(
@@ -312,7 +309,7 @@ class Ledger(Protocol):
         parent: int | None = None,
         agents: tuple[str, ...] | None = None,
     ) -> list[Filed]:
-        """File requests, all at once; the same key gives the same receipt back.
+        """File requests in one transaction; for an existing key, the existing receipt is returned.
 
         *agents* replace the entry's own. Nothing is returned unless the entry is armed.
         """
@@ -320,35 +317,35 @@ class Ledger(Protocol):
     async def start_many(
         self, receipts: Sequence[Filed], *, now: datetime, term: int
     ) -> list[Job | None]:
-        """Take waiting receipts, open their runs and return all that these need.
+        """Take waiting receipts, create their runs and return the jobs.
 
-        None: the receipt does not wait.
+        None: the receipt is no longer waiting.
         """
 
     async def running_many(
         self, made: Sequence[tuple[int, Process]], *, now: datetime, term: int
     ) -> list[bool]:
-        """Note the processes of runs that are about to be let go; False: the run is over."""
+        """Record the processes of runs that are about to start; False: the run is over."""
 
     async def give_back(
         self, run: int, *, reason: Reason, now: datetime, term: int, died: bool = False
     ) -> bool:
-        """Let the receipt of a run that was never let go wait again; *died*: the engine did."""
+        """Let the receipt of a run that never started wait again; *died*: its engine exited."""
 
     async def end_many(
         self, ends: Sequence[RunEnd], *, now: datetime, term: int
     ) -> list[RunOver | None]:
-        """Record how runs ended, and what follows: a retry, or the end of the receipt.
+        """Record the ends of runs, and what follows: a retry, or the end of the receipt.
 
-        Run, receipt, the entry's last end, streaks, next moment and pause move together. A receipt
-        that its source has settled is so, unless an alert may follow it. A run that a usage limit
-        ended is no attempt, and its receipt is held. None: the run was over.
+        Run, receipt, the entry's last end, streaks, next time and pause change in one transaction.
+        A receipt that its source has settled is stored so, unless an alert may follow it. A run
+        that a usage limit ended is no attempt, and its receipt is held. None: the run was over.
         """
 
     async def hold(
         self, receipt: int, *, reason: Reason, now: datetime, term: int, account: str = ""
     ) -> bool:
-        """Hold a receipt; that of an *account* until its usage limit is over."""
+        """Hold a receipt; if an *account* is given, until its usage limit ends."""
 
     async def outcomes(
         self,
@@ -359,23 +356,23 @@ class Ledger(Protocol):
         lane: str = "",
         which: ReceiptFilter = EVERY,
     ) -> list[OutcomeCount]:
-        """Return how many scheduled times came to what, by step of a period.
+        """Count the scheduled times of a period by status, step and *lane*.
 
-        And by *lane*: `entry`, `file`, `agent`, or without one.
+        A *lane* is `entry`, `file` or `agent`; without one there is a single lane.
         """
 
     async def first_entries(
         self, *, since: datetime, until: datetime, limit: int, which: ReceiptFilter = EVERY
     ) -> list[int]:
-        """Return the entries that have receipts in a period, by the time of their first."""
+        """Return the entries with receipts in a period, by the time of their first one."""
 
     async def spans(
         self, *, since: datetime, until: datetime, limit: int, which: ReceiptFilter = EVERY
     ) -> list[RunSpan]:
-        """Return the last receipts of a period with their runs, one for each, newest first."""
+        """Return the last receipts of a period with their runs, one span per run, newest first."""
 
     async def bad_results(self) -> list[BadResult]:
-        """Return the newest results of entries that may run where they are bad, newest first."""
+        """Return the newest results of entries that may run, where they are bad, newest first."""
 
     async def acknowledged(self) -> list[Acknowledged]: ...
 
@@ -390,7 +387,7 @@ class Ledger(Protocol):
         until: datetime | None = None,
         note: str = "",
     ) -> None:
-        """Write down that a user knows what is wrong with an entry; no state takes that back."""
+        """Store that a user knows of the state of an entry; no state deletes that."""
 
     async def limits(self) -> list[AccountLimit]: ...
 
@@ -399,13 +396,13 @@ class Ledger(Protocol):
     ) -> AccountLimit | None:
         """Return the limit that keeps a receipt from using an account; None: it may use it.
 
-        When a limit is over, the first receipt that asks may, and others when it has ended well.
+        When a limit ends, the first receipt that asks may, and others when its run has succeeded.
         """
 
     async def free_limited(self, *, now: datetime, term: int) -> list[int]:
-        """Let receipts wait again whose account has no limit, and one of each whose limit is over.
+        """Release receipts whose account has no limit, and one of each whose limit has ended.
 
-        Return the receipts.
+        Return the numbers of the receipts.
         """
 
     async def release(self, receipt: int, *, reason: Reason, now: datetime, term: int) -> bool: ...
@@ -417,16 +414,16 @@ class Ledger(Protocol):
     ) -> int | None:
         """Pause an entry, and return how many waiting receipts are skipped by that.
 
-        None: it is gone, or paused already.
+        None: it is removed, or paused already.
         """
 
     async def resume(self, entry: int, *, now: datetime, term: int) -> bool: ...
     async def wake(self, *, now: datetime, term: int) -> list[int]: ...
 
     async def set_back(self, *, now: datetime, term: int) -> int:
-        """Let entries go on whose watermark a clock that ran ahead has left in the future.
+        """Reset entries whose watermark is in the future, because the clock was ahead.
 
-        What ran keeps its key, so it never runs again; other decisions give theirs up.
+        What ran keeps its key, so it never runs again; the keys of other decisions are free again.
         """
 
     async def receipt(self, number: int) -> Filed | None: ...
@@ -449,23 +446,24 @@ class Ledger(Protocol):
     async def run(self, number: int) -> Run | None: ...
     async def last_run(self, entry: int) -> Run | None: ...
     async def newest_ends(self) -> frozenset[int]:
-        """Return the newest run of each entry that ended well, and the newest that did not."""
+        """Return the newest run of each entry that succeeded, and the newest that did not."""
         ...
 
     async def draw(
         self, run: int, purses: Sequence[Purse], *, now: datetime, term: int
     ) -> list[Balance]:
-        """Let a run draw on purses if each of them has room; return where they stand without it."""
+        """Draw on purses for a run if each has room; return their balances without the run."""
 
     async def use(
         self, run: int, purses: Sequence[Purse], usage: Usage, *, now: datetime, term: int
     ) -> Balance | None:
-        """Note what a run in progress has used so far; return a purse that it exceeds, if any."""
+        """Record the usage so far of a run in progress; return a purse that it exceeds, if any."""
 
     async def refuse(self, run: int, balance: Balance, *, now: datetime, term: int) -> bool:
         """Give back a run for which a purse has no room; its receipt is skipped.
 
-        A request, and what fires once, is held until the next period of the purse begins.
+        A request, or the receipt of a rule with a single time, is held until the purse's next
+        period.
         """
 
     async def balances(
@@ -476,7 +474,7 @@ class Ledger(Protocol):
         entry: int,
         through: tuple[datetime, int] | None = None,
     ) -> list[Balance]:
-        """Return where purses stand, or stood when the run of a number had ended at a time."""
+        """Return the balances of purses, now or after the run of a number had ended at a time."""
 
     async def costs(self, *, since: datetime, until: datetime) -> list[SpentRun]: ...
     async def costs_of(self, receipts: Iterable[int]) -> dict[int, Usage]: ...
@@ -508,9 +506,9 @@ class LedgerRow(Protocol):
 
 
 class LedgerTransaction(Protocol):
-    """What a source may do with a table of its own in the ledger, together with its entries.
+    """A ledger transaction for a source, on its own tables and together with its entries.
 
-    Queries go by name, such as `trigger.page`, and take moments as they are.
+    Statements are called by name, such as `trigger.page`, and take datetimes.
     """
 
     def every(self, read: Callable[[LedgerRow], T], query: str, /, **values: Any) -> list[T]: ...
@@ -536,7 +534,7 @@ class SourceLedger(Protocol):
     async def write(self, term: int, work: Callable[[LedgerTransaction], T]) -> T: ...
 
 
-# How moments, texts and JSON are written down in a ledger: a moment is a whole number of
+# How the ledger stores times, text and JSON: a time is a whole number of
 # microseconds since 1970 in UTC, which is exact, small, and in order.
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TINY: Final = timedelta(microseconds=1)
@@ -560,7 +558,7 @@ def moment(number: int | None) -> datetime | None:
 
 
 def plain(text: str) -> str:
-    r"""Return a text that any store takes: half a surrogate pair and a null are spelled out.
+    r"""Return text that any store accepts: lone surrogates and null characters are escaped.
 
     >>> plain("Digest \ud800\0")
     'Digest \\ud800\\x00'
@@ -571,7 +569,7 @@ def plain(text: str) -> str:
 
 
 def read_json(text: str | bytes, wanted: type[T]) -> T | None:
-    """Return JSON that others wrote, if it can be read and is of a type.
+    """Parse JSON from outside; None if it is malformed or not of the *wanted* type.
 
     >>> read_json("[1]", list), read_json("[1]", dict), read_json("[" * 10_000, list)
     ([1], None, None)
@@ -587,13 +585,8 @@ def compact(data: Mapping[str, object] | tuple[str, ...]) -> str:
     return _ENCODER.encode(data) if data else "{}"
 
 
-@lru_cache(maxsize=512)  # thousands of receipts move for a few reasons
+@lru_cache(maxsize=512)  # thousands of receipts change for a few reasons
 def compact_words(**words: str) -> str:
-    """Return words as `compact` does, if they are given in the order of their names.
-
-    >>> compact_words(reason="it rains", status="skipped")
-    '{"reason":"it rains","status":"skipped"}'
-    """
     pairs = [f'"{name}":{encode_basestring_ascii(word)}' for name, word in words.items()]
     return f"{{{','.join(pairs)}}}"
 
@@ -601,7 +594,7 @@ def compact_words(**words: str) -> str:
 async def receipts_of(ledger: Ledger, statuses: Collection[Status]) -> list[Filed]:
     page = await ledger.receipts(statuses=statuses, limit=1000)
     found = [*page.receipts]
-    while page.cursor is not None:  # each page costs a look at all that are not final
+    while page.cursor is not None:  # each page reads all receipts that are not final
         page = await ledger.receipts(statuses=statuses, limit=10_000, cursor=page.cursor)
         found += page.receipts
     return found
@@ -614,7 +607,7 @@ class RunError(HoraeError, code="run"):
 
 
 class LimitedError(RunError):
-    """A part of a run that a usage limit ended; so it ends the whole run."""
+    """A part of a run that a usage limit ended, which ends the whole run."""
 
     def __init__(self, ended: Ended) -> None:
         self.ended = ended
@@ -628,7 +621,7 @@ class LauncherLostError(HoraeError, code="launcher_lost", exit_code=Exit.TEMPORA
 
 
 class HeldBackError(HoraeError, code="held_back"):
-    """A run that cannot start now; *account* is the one whose usage limit is the cause."""
+    """A run that cannot start now; *account* is set if its usage limit is the cause."""
 
     def __init__(self, reason: str, *, account: str = "") -> None:
         self.reason, self.account = coded(reason, ReasonCode.NOT_READY), account
@@ -643,7 +636,7 @@ class NoRoomError(HoraeError):
 
 
 class SecretError(HeldBackError, code="secret", exit_code=Exit.FINDINGS):
-    """A secret whose value cannot be read; the value is never part of it."""
+    """A secret that cannot be read; the message never contains its value."""
 
     def __init__(self, name: str, why: str) -> None:
         self.name, self.why = name, why
@@ -651,12 +644,12 @@ class SecretError(HeldBackError, code="secret", exit_code=Exit.FINDINGS):
         super().__init__(Reason(ReasonCode.SECRET_UNREADABLE, words))
 
 
-# Why a run is not started; who makes a run lets these pass as they are.
+# Reasons why a run cannot start; runners let these errors pass.
 NOT_STARTED: Final = (HeldBackError, NoRoomError, RunError, LauncherLostError, LedgerError)
 
 
 class UnaskedSecretError(SecretError):
-    """A secret that a look does not read, as that would call a command."""
+    """A secret whose command is not called for a check."""
 
 
 class Given(NamedTuple):
@@ -671,7 +664,7 @@ class Followed(Struct, frozen=True):
 
 
 class Job(Struct, frozen=True):
-    """A run to be made; `about` is what an alert follows, `call` the parsed command of the text."""
+    """A run to be made; `about` is the receipt that an alert follows, `call` the parsed command."""
 
     filed: Filed
     run: Run
@@ -679,26 +672,26 @@ class Job(Struct, frozen=True):
     about: Followed | None = None
     memory: str = ""  # of its entry
     call: CommandCall | None = None
-    has_text: bool = True  # whether the ledger has the text of its digest
-    balances: tuple[Balance, ...] = ()  # of the purses that it draws on, without itself
+    has_text: bool = True  # whether the ledger has the text of the digest
+    balances: tuple[Balance, ...] = ()  # of the purses that it draws on, without this run
 
 
 class Ended(Struct, frozen=True):
-    """How a run ended; `facts` is what else is known, such as tokens and cost."""
+    """How a run ended; `facts` are other results, such as tokens and cost."""
 
     outcome: Status
     reason: Reason
     exit_code: int | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
-    memory: str | None = None  # what the entry's next run is to know, if that is new
-    is_counted: bool = True  # whether it belongs to a streak
-    account: str = ""  # the program and login that the run used, if it is known to have limits
-    until: datetime | None = None  # when the limit that ended it is over, if that is known
-    has_other: bool = False  # whether its `else` is to be tried, if the provider is the cause
+    memory: str | None = None  # replaces the memory of the entry
+    is_counted: bool = True  # whether it counts for a streak
+    account: str = ""  # the program and login that the run used, if they have limits
+    until: datetime | None = None  # the end of the limit that ended it, if known
+    has_other: bool = False  # whether to try its `else` after a failure of the provider
 
 
 class RunEnd(NamedTuple):
-    """The end of a run: whether no retry follows it, and nothing else that its source has to do."""
+    """The end of a run; *is_last*: no retry follows, *is_settled*: the source does nothing."""
 
     run: int
     ended: Ended
@@ -707,15 +700,13 @@ class RunEnd(NamedTuple):
 
 
 class RunOver(NamedTuple):
-    """Where a receipt stands after the end of its run, and what has come of that besides."""
-
     status: Status
     is_settled: bool = False
-    is_rescheduled: bool = False  # whether the next moment of its entry may be another
+    is_rescheduled: bool = False  # whether the next time of its entry may have changed
 
 
 class Unreleased(Struct, frozen=True):
-    """A run that was made and never let go: nothing of it has run."""
+    """A run that was made and never started: nothing of it has run."""
 
 
 class Held(Protocol):
@@ -728,13 +719,13 @@ class Held(Protocol):
 
 class Runner(Protocol):
     async def hold(self, job: Job) -> Held:
-        """Make a run that waits for its go.
+        """Make a run that waits to be started.
 
-        Raises RunError, LauncherLostError (try again) or HeldBackError (a person must act).
+        Raises RunError, LauncherLostError (try again) or HeldBackError (a user must act).
         """
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
-        """Return how an earlier engine's run ended (None: unknown), once none of it is alive."""
+        """Return how a run of an earlier engine ended (None: unknown), once no process is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -750,32 +741,28 @@ class RunPlace:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Where a run of an agent works: a clone of the plan root, or the plan root itself."""
-
     path: Path
-    key: str = ""  # of the clone, if it is one
-    trouble: str = ""  # in what it is not as the plan root has it, if it is not
-    edits: tuple[str, ...] = ()  # files of the plan root whose last edits are not committed
+    key: str = ""  # the key of the clone
+    trouble: str = ""  # how it differs from the plan root, if it does
+    edits: tuple[str, ...] = ()  # files of the plan root with uncommitted edits
 
     def facts(self) -> dict[str, object]:
         facts: dict[str, object] = {"tree": self.trouble} if self.trouble else {}
         return facts | ({"edits": list(self.edits)} if self.edits else {})
 
 
-# The members of the crew by name, each with the function that reads its agent or raises RunError.
+# Reads the agent of each crew member by name, or raises RunError.
 Crew: TypeAlias = "Callable[[], Mapping[str, Callable[[], Agent]]]"
 
 
 @dataclass(frozen=True, slots=True)
 class TaskBrief:
-    """A task of the board, as an agent is told of it."""
-
     id: int
     title: str
     status: str = "backlog"
     depends_on: tuple[int, ...] = ()
     scheduled_for: datetime | None = None
-    blocked: str = ""  # the reason, if it is
+    blocked: str = ""  # the reason, if it is blocked
     claimed_by: str = ""
     done_at: datetime | None = None
 
@@ -786,7 +773,7 @@ class AgentRunner(Protocol):
     def obstacle(self, agent: Agent) -> Unready | None: ...
 
     async def why_unable(self, agent: Agent, tools: ToolPolicy | None = None) -> Reason | None:
-        """Return why an agent cannot run now: what it lacks, or a secret that cannot be read."""
+        """Return why an agent cannot run now, such as a missing program or secret."""
 
     async def hold(
         self,
@@ -800,36 +787,36 @@ class AgentRunner(Protocol):
         model: str | None = None,
         tree: Tree | None = None,
     ) -> Held:
-        """Make a run of an agent that waits for its go, or raise RunError.
+        """Make a run of an agent that waits to be started, or raise RunError.
 
-        It works in the *tree* that was taken for it, or in one that it takes itself, and its end
-        delivers its work. *tools* and *model* count instead of the definition's; a program that
-        cannot keep *tools* is not started. *facts* are more variables about the run.
+        It works in *tree*, or in one that it takes itself, and its end delivers its work. *tools*
+        and *model* replace the definition's; a program that cannot enforce *tools* is not started.
+        *facts* are more variables about the run.
         """
 
     async def reserve(self, agent: Agent, job: Job) -> object:
-        """Raise HeldBackError if each account that a run may use is under a usage limit."""
+        """Raise HeldBackError if every account that a run may use is under a usage limit."""
 
     async def take(self, agent: Agent) -> Tree:
-        """Return the tree of a run to be, up to date; `hold` or `release` follows."""
+        """Return an up-to-date tree for a run; `hold` or `release` must follow."""
 
     def release(self, tree: Tree) -> None: ...
 
     async def look_back(self, run: Run, agent: Agent | None = None) -> Ended | Unreleased | None:
         """Return how a run of an earlier engine ended, once its work is delivered.
 
-        *agent* is whose secrets are masked, and whose uncommitted work it is.
+        *agent* is the one whose secrets are masked and whose work is committed.
         """
 
 
 class AgentAnswers(Protocol):
     async def why_held(self, plan: Plan) -> str | None:
-        """Return which secret cannot be read that an agent of a plan needs, if so."""
+        """Return which secret of a plan's agents cannot be read, if there is one."""
 
     async def check(self, name: str) -> None: ...
 
     async def reserve(self, plan: Plan, job: Job) -> None:
-        """Raise HeldBackError if an agent of a plan has no account without a usage limit."""
+        """Raise HeldBackError if every account of one of a plan's agents is under a usage limit."""
 
     async def ask(
         self,
@@ -843,8 +830,8 @@ class AgentAnswers(Protocol):
         note: Callable[[Mapping[str, object]], object],
         filed: Filed | None = None,
     ) -> bytes:
-        """Return the answer of an agent, or raise RunError; cancelled, its run is ended.
+        """Return the answer of an agent, or raise RunError; cancellation ends the run.
 
-        *note* gets what is known of how it ended, such as tokens, cost and delivery; *filed* is
-        the receipt that the run belongs to, if there is one.
+        *note* is called with its results, such as tokens, cost and delivery; *filed* is the receipt
+        that the run belongs to, if there is one.
         """

@@ -1,4 +1,4 @@
-"""Files that only their owner can read: made with mode 0600, and never through a link."""
+"""Files with mode 0600, never opened through a link."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ StrPath: TypeAlias = str | os.PathLike[str]
 
 
 def private_file(path: StrPath, flags: int = os.O_TRUNC, *, folder: int | None = None) -> BinaryIO:
-    """Open a private file for writing; *folder* is the descriptor of the directory it is in."""
+    """Open a private file for writing; *folder* is the descriptor of its directory."""
     flags |= os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.fdopen(os.open(path, flags, 0o600, dir_fd=folder), "wb")
 
 
 def write_durably(path: StrPath, data: bytes, *, folder: int | None = None) -> None:
-    """Make a private file that was not there, and write it to the disk."""
+    """Create a private file and sync it to the disk."""
     with private_file(path, os.O_EXCL, folder=folder) as file:
         file.write(data)
         file.flush()
@@ -24,7 +24,7 @@ def write_durably(path: StrPath, data: bytes, *, folder: int | None = None) -> N
 
 
 def replace_durably(path: StrPath, data: bytes) -> None:
-    """Give a private file new content; a crash leaves the old or the new one."""
+    """Replace the content of a private file; a crash leaves the old or the new one."""
     beside = f"{os.fspath(path)}.{os.urandom(8).hex()}.new"
     try:
         write_durably(beside, data)

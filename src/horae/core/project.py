@@ -22,7 +22,7 @@ from horae.timing.zone import ClockChange, changes, instant, zone
 
 
 class Moment(Struct, frozen=True, gc=False):
-    """A planned moment, in UTC, and the key of its receipt; an estimate is shown, never decided."""
+    """A planned time, in UTC, and the key of its receipt; an estimate is shown, never decided."""
 
     at: datetime
     key: str
@@ -30,7 +30,7 @@ class Moment(Struct, frozen=True, gc=False):
 
 
 def project(entry: Entry, start: datetime, end: datetime) -> Iterator[Moment]:
-    """Yield the planned moments after *start*, up to and with *end*, in order."""
+    """Yield the planned times after *start*, up to and with *end*, in order."""
     for each in stretches(entry, start, end):
         yield from _moments(each.entry, each.start, each.end)
 
@@ -48,7 +48,7 @@ def stretches(entry: Entry, start: datetime, end: datetime) -> Iterator[Stretch]
         if start < end:
             yield Stretch(entry, start, end)
         return
-    if start < min(end, pause.at):  # what came before the pause was decided
+    if start < min(end, pause.at):  # times before the pause were decided
         yield Stretch(unpaused(entry), start, min(end, pause.at))
     if pause.until is not None:
         after = _after_pause(entry, _in_utc(pause.until))
@@ -62,7 +62,7 @@ def unpaused(entry: Entry) -> Entry:
 
 
 def _after_pause(entry: Entry, until: datetime) -> Stretch:
-    """Return an entry as it is when its pause is over: what came meanwhile is skipped.
+    """Return an entry as of the end of its pause: times during the pause are skipped.
 
     A rule that counts from its last end counts from the end of the pause; a delay runs then.
     """
@@ -72,7 +72,7 @@ def _after_pause(entry: Entry, until: datetime) -> Stretch:
             if entry.accounted_to is None or entry.accounted_to < at:
                 bare, start = replace(bare, rule=replace(rule, at=until)), until - TINY
         case rules.CadenceRule() as rule:
-            rule = replace(rule, failures=0)  # as a resumed entry begins to count anew
+            rule = replace(rule, failures=0)  # resuming resets the failures
             bare = replace(bare, rule=rule)
             if _next_tick(bare, rule) <= until:
                 bare = replace(bare, rule=replace(rule, ticks=rule.ticks + 1), ended_at=until)
@@ -92,7 +92,7 @@ def next_moment(entry: Entry, after: datetime) -> Moment | None:
 
 
 def next_time(entry: Entry, after: datetime) -> datetime | None:
-    """Return when the next moment is; None: there is none, or only an estimate."""
+    """Return the next time; None if there is none, or only an estimate."""
     if not isinstance(entry.rule, rules.CronRule) or entry.pause is not None:
         coming = next(project(entry, after, _FAR), None)
         return None if coming is None or coming.is_estimate else coming.at
@@ -101,7 +101,7 @@ def next_time(entry: Entry, after: datetime) -> datetime | None:
     return None if at is None or at > end else at
 
 
-# Thousands that come due together follow a few rules, and each is asked of twice.
+# Thousands of entries that are due together have a few rules, and each is asked twice.
 @lru_cache(maxsize=8192)
 def _first_of_cron(crons: tuple[Cron, ...], after: datetime) -> Moment | None:
     at = _after_of_cron(crons, after)
@@ -109,7 +109,7 @@ def _first_of_cron(crons: tuple[Cron, ...], after: datetime) -> Moment | None:
 
 
 def _after_of_cron(crons: tuple[Cron, ...], after: datetime) -> datetime | None:
-    if len(crons) == 1:  # as most rules have
+    if len(crons) == 1:  # most rules
         at = crons[0].next(after)
         return None if at is None else _in_utc(at)
     found = [at.astimezone(UTC) for cron in crons if (at := cron.next(after)) is not None]
@@ -121,7 +121,7 @@ _DAWN = datetime.min.replace(tzinfo=UTC)
 _DUSK = datetime.max.replace(tzinfo=UTC)
 TINY = timedelta(microseconds=1)
 _SECOND = timedelta(seconds=1)
-_SHORT, _LONG = timedelta(seconds=90), timedelta(days=366 * 50)  # eight times this is enough
+_SHORT, _LONG = timedelta(seconds=90), timedelta(days=366 * 50)  # eight times these are enough
 _STEPS = {Unit.HOUR: timedelta(hours=1), Unit.DAY: timedelta(days=1), Unit.WEEK: timedelta(days=7)}
 
 
@@ -161,7 +161,7 @@ def _of_cron(crons: tuple[Cron, ...], start: datetime, end: datetime) -> Iterato
             at = moment.astimezone(UTC)
             yield Moment(at, f"cron:{key_time(at)}")
         return
-    # In UTC before they are merged: of one zone, Python compares only what the wall shows.
+    # In UTC before the merge: in one zone Python compares local times and ignores the fold.
     streams = ((at.astimezone(UTC) for at in cron.between(start, end)) for cron in crons)
     last = start
     for at in merge(*streams):
@@ -179,11 +179,11 @@ def _of_restart(
     is_estimate = False
     first_at = entry.policy.from_at
     if first_at is not None and at < first_at and rule.repeater.unit in _STEPS:
-        # So near before :FROM: that few steps are left; years of hours would take a second.
+        # So near to :FROM: that few steps are left; years of hours would take a second.
         step = rule.repeater.count * _STEPS[rule.repeater.unit]
         done_at = max(done_at or at, first_at - min(step, first_at - at))
     while True:
-        # A stamp that a person moved past the last end is the next moment itself.
+        # A timestamp that the user moved past the last end is the next time.
         if done_at is not None and at <= done_at:
             wall = rule.repeater.shift(rule.anchor, now=done_at, zone=place)
             if wall is None:
@@ -193,7 +193,7 @@ def _of_restart(
             return
         if at > start:
             yield Moment(at, f"at:{key_time(at)}", is_estimate)
-        # A time before :FROM: never runs, so that no end of it is to come.
+        # A time before :FROM: never runs, so no end of it will follow.
         done_at, is_estimate = at, first_at is None or at >= first_at
 
 
@@ -201,7 +201,7 @@ def _of_cadence(
     entry: Entry, rule: rules.CadenceRule, start: datetime, end: datetime
 ) -> Iterator[Moment]:
     at = max(_next_tick(entry, rule), entry.policy.from_at or _DAWN)
-    # What lies before the window is stepped over at once, not walked.
+    # Times before the window are skipped by arithmetic, not one by one.
     passed = max(0, (start - at) // rule.base)
     at, tick, is_estimate = at + passed * rule.base, rule.ticks + 1 + passed, passed > 0
     while at <= end:
@@ -226,7 +226,7 @@ def decided(moments: Iterator[Moment]) -> Iterator[Moment]:
 
 
 def counted(entry: Entry, start: datetime, end: datetime) -> int | None:
-    """Return how many moments a window has; None if only a walk over them can tell."""
+    """Count the times of a window; None if that takes an iteration over them."""
     start, end = entry.policy.clip(start, end)
     match entry.rule:
         case rules.CronRule(crons):
@@ -241,9 +241,9 @@ _count_crons = lru_cache(maxsize=1 << 16)(count_any)
 
 
 def last_moments(entry: Entry, end: datetime, count: int) -> tuple[Moment, ...]:
-    """Return the last moments up to and with *end*, if they can be counted without a walk.
+    """Return the last times up to and with *end*, if they can be counted without iteration.
 
-    They are looked for forward, from as far back as needed, and at most from 400 years before.
+    The search goes forward, from as far back as needed, and at most from 400 years before.
     """
     entry, (_, end) = unpaused(entry), entry.policy.clip(_DAWN, end)
 
@@ -265,7 +265,7 @@ def last_moments(entry: Entry, end: datetime, count: int) -> tuple[Moment, ...]:
 
 
 def counts_from_end(rule: Rule) -> bool:
-    """Tell whether the next moment of a rule follows from the end of its last run."""
+    """Return whether the next time of a rule is counted from the end of its last run."""
     match rule:
         case rules.CadenceRule():
             return True
@@ -278,11 +278,11 @@ def counts_from_end(rule: Rule) -> bool:
 
 
 class Seam(NamedTuple):
-    """A time on the wall that a clock change touches, and what becomes of it."""
+    """A local time that a clock change skips or repeats, and when the rule fires instead."""
 
     wall: datetime
     change: ClockChange
-    is_fixed: bool  # it names a time of day, so that it still comes, once
+    is_fixed: bool  # it names a time of day, so that it still fires, once
     zone: str
 
     def __str__(self) -> str:
@@ -297,13 +297,13 @@ class Seam(NamedTuple):
 
 
 def seams(rule: Rule, *, zone_name: str, start: datetime, end: datetime) -> Iterator[Seam]:
-    """Yield the first time of a rule that each clock change of a window touches.
+    """Yield the first time of a rule that each clock change of a window affects.
 
-    A rule that runs every hour is not meant: to it no hour is special.
+    A rule that runs every hour is left out: it has no local time of day.
     """
     for change in changes(zone(zone_name), start, end):
         before, after = change.at + change.before, change.at + change.after
-        # The wall is taken for UTC.
+        # The local time is treated as UTC.
         low, high = (min(before, after) - _SECOND), (max(before, after) - _SECOND)
         walls: Iterator[tuple[datetime, bool]] = iter(())
         match rule:

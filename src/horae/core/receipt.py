@@ -1,15 +1,15 @@
-"""Receipts: their status and its reason, what they may become, and what the end of a run means.
+"""Receipts: their status and its reason, the transitions, and the meaning of a run's end.
 
-    waiting ⇄ held                   something that it needs is missing
+    waiting ⇄ held                   it lacks something
     waiting, held → skipped          its entry was removed or paused
     waiting → starting → running → done | no_work | failed | killed | interrupted
-    starting → waiting               nothing has run yet, so nothing is lost
+    starting → waiting               nothing has run yet
     starting → failed                its run could not be made
-    running → waiting                a bad end, and a retry is left; or it was never let go
-    running → held                   a usage limit ended its run, which counts as no attempt
+    running → waiting                a failure with a retry left, or the run never started
+    running → held                   a usage limit ended the run, which is no attempt
 
-What is skipped, coalesced or missed, and what has ended, never changes again. The words of a
-reason may change with every version; a code never changes its meaning and is never used again.
+Skipped, coalesced, missed and the ends of a run are final. The words of a reason may change with
+every version; a code never changes its meaning and is never used again.
 """
 
 from __future__ import annotations
@@ -28,23 +28,21 @@ from horae.timing.duration import format_duration
 
 class Status(StrEnum):
     WAITING = "waiting"  # it will run
-    HELD = "held"  # it waits for something that is missing
+    HELD = "held"  # it lacks something
     STARTING = "starting"  # its run is being made
     RUNNING = "running"
     DONE = "done"
     NO_WORK = "no_work"
     FAILED = "failed"
-    KILLED = "killed"  # it outlived its wall clock
-    INTERRUPTED = "interrupted"  # the engine died under it
-    SKIPPED = "skipped"  # it was not meant to run: overlap, pause, removal
-    COALESCED = "coalesced"  # a later moment runs for it
-    MISSED = "missed"  # nobody looked in time
+    KILLED = "killed"  # it exceeded its time limit
+    INTERRUPTED = "interrupted"  # the engine exited during it
+    SKIPPED = "skipped"  # not to be run: overlap, pause, removal
+    COALESCED = "coalesced"  # a later time runs for it
+    MISSED = "missed"  # the engine was down
     LIMITED = "limited"  # only of a run: a usage limit ended it, and its receipt is held
 
 
 class ReasonCode(StrEnum):
-    """What a reason says, for programs."""
-
     # Decided by the schedule and its policies.
     DUE = "due"  # the scheduled time was reached
     CAUGHT_UP = "caught_up"  # the scheduled time was missed, and catch-up runs it now
@@ -157,11 +155,11 @@ LIMITS: Final = frozenset({ReasonCode.USAGE_LIMIT, ReasonCode.OVERLOADED})
 
 
 class Reason(str):
-    """A reason in words that carries its code; what is made of the words alone has none."""
+    """The words of a reason with its code; words without a code have an empty one."""
 
     __slots__ = ("code",)
 
-    code: str  # a ReasonCode; another word in the ledger of a newer version, "" in an older one
+    code: str  # a ReasonCode; a newer ledger may have others, an older one has ""
 
     def __new__(cls, code: str, words: str) -> Self:
         reason = str.__new__(cls, words)
@@ -172,7 +170,7 @@ class Reason(str):
         return self.code, str(self)
 
 
-NO_REASON: Final = Reason("", "")  # of what has not ended
+NO_REASON: Final = Reason("", "")  # before the end
 
 
 def coded(words: str, code: ReasonCode) -> Reason:
@@ -180,23 +178,23 @@ def coded(words: str, code: ReasonCode) -> Reason:
 
 
 class Receipt(Struct, frozen=True, gc=False):
-    """What was decided about one planned moment, or about a range of them."""
+    """What was decided about one planned time, or about a range of them."""
 
     key: str
     status: Status
     reason: Reason
     planned_at: datetime
-    start_at: datetime  # planned, and jitter
-    through_at: datetime | None = None  # the last moment of a range
+    start_at: datetime  # planned_at and jitter
+    through_at: datetime | None = None  # the last time of a range
     count: int = 1
-    note: str = ""  # what its requester said about it
+    note: str = ""  # of the requester
 
 
 class Filed(Struct, frozen=True, gc=False):
-    """A receipt as the ledger keeps it.
+    """A receipt in the ledger.
 
-    `attempts` counts the runs that were let go or could not be made, `deaths` the engines that died
-    over it; `parent` is the receipt inside whose run it was requested.
+    `attempts` counts the runs that were started or could not be made, `deaths` the engines that
+    died during its runs; `parent` is the receipt inside whose run it was requested.
     """
 
     number: int
@@ -216,7 +214,7 @@ class Filed(Struct, frozen=True, gc=False):
     deaths: int = 0
     ended_at: datetime | None = None
     settled_at: datetime | None = None
-    machine: str = ""  # which member of a cluster is to run it, once that is decided
+    machine: str = ""  # the node that is to run it, once that is decided
     actor: str = ENGINE  # who requested it
 
     @property
@@ -229,7 +227,7 @@ class Filed(Struct, frozen=True, gc=False):
 
     @property
     def late(self) -> timedelta:
-        """How late the decision about a planned moment was; a request is never late."""
+        """The delay of the decision after the planned time; 0 for a request."""
         is_late = is_planned(self.receipt.key) and self.lateness > timedelta(0)
         return self.lateness if is_late else timedelta(0)
 
@@ -242,13 +240,13 @@ FINAL: Final = ENDS | {Status.SKIPPED, Status.COALESCED, Status.MISSED}
 RECEIPT_STATUSES: Final = tuple(each for each in Status if each is not Status.LIMITED)
 OPEN: Final = WAITS | GOING
 
-RETRY_CAP: Final = timedelta(hours=1)  # doubling stops here; a longer first wait stays as it is
+RETRY_CAP: Final = timedelta(hours=1)  # the maximum of doubling; a longer first wait is kept
 
-BROKEN: Final = "broken:"  # the key of an edit after which the text of an entry cannot be read
+BROKEN: Final = "broken:"  # prefix of the key of an edit that made an entry's text unreadable
 
-GONE: Final = "no longer in the plan"  # why something neither starts nor is armed any more
+GONE: Final = "no longer in the plan"  # why an entry is neither started nor armed any more
 
-# Receipts of these keys account for moments that the entry itself names.
+# Receipts with these keys are for times of the entry's own rule.
 _PLANNED: Final = ("cron:", "at:", "delay:", "tick:")
 
 _NEXT: Final[dict[Status, frozenset[Status]]] = {
@@ -260,16 +258,16 @@ _NEXT: Final[dict[Status, frozenset[Status]]] = {
 
 SHOWN: Final = 200  # characters of a reason, and of a line of output
 LINES: Final = 3  # of the end of the output, in a reason
-LAST: Final = 300  # characters of them
-TAIL_LINES: Final = 10  # of the end of the output, for whoever is told of a bad end
-TAIL: Final = 1000  # characters of them
+LAST: Final = 300  # characters of these lines
+TAIL_LINES: Final = 10  # of the end of the output, in an alert
+TAIL: Final = 1000  # characters of these lines
 
 ENGINE_EXITED: Final = Reason(ReasonCode.ENGINE_EXITED, "the engine exited during the run")
 NEVER_STARTED: Final = Reason(ReasonCode.NEVER_STARTED, "the run was never started")
 
 _NO_WORK: Final = re.compile(r"\s*NO-WORK(?!\w)", re.ASCII | re.IGNORECASE)
 _FAILED: Final = "FAILED:"
-# Colours and other orders to a terminal; then whatever else is not a character to be read.
+# Control sequences of a terminal; then any other character that is not printable.
 _ORDERS: Final = re.compile(r"\x1b\[[0-?]*+[ -/]*+[@-~]|\x1b\][^\x07\x1b]*+(?:\x07|\x1b\\)?|\x1b.")
 _UNSEEN: Final = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]+"
@@ -282,21 +280,18 @@ _SIGNALS: Final = {
 
 
 class NextStatus(NamedTuple):
-    """Where a receipt goes when its run ends; `start_at` is when it may be tried again."""
-
     status: Status
     start_at: datetime | None = None
 
 
 def may_become(status: Status, then: Status, *, has_retry: bool = False) -> bool:
-    """Tell whether a receipt may change its status so; what ran only waits again for a retry."""
+    """Return whether a transition is allowed; what ran only waits again for a retry."""
     if status is Status.RUNNING and then is Status.WAITING:
         return has_retry
     return then in _NEXT.get(status, frozenset())
 
 
 def after_end(outcome: Status, *, attempts: int, retry: Retry | None, now: datetime) -> NextStatus:
-    """Return what a receipt becomes when its run, the *attempts*-th, has ended."""
     if outcome not in BAD or retry is None or attempts > retry.attempts:
         return NextStatus(outcome)
     # Clamp before doubling: a hundred doublings would overflow timedelta.
@@ -305,35 +300,35 @@ def after_end(outcome: Status, *, attempts: int, retry: Retry | None, now: datet
 
 
 def broken_receipt(why: str, *, now: datetime) -> Receipt:
-    """Return the receipt of an edit that an entry did not survive: alerts follow it."""
+    """Return the receipt of an edit that made an entry's text unreadable, for alerts to follow."""
     words = f"the edited entry cannot be read; its last valid version stays armed: {why}"
     reason = Reason(ReasonCode.ENTRY_BROKEN, words)
     return Receipt(f"{BROKEN}{key_time(now)}", Status.SKIPPED, reason, now, now)
 
 
 def followed_by(key: str) -> int | None:
-    """Return the number of the receipt that an alert's key names, if it is one."""
+    """Return the number of the receipt in an alert's key, if it is one."""
     kind, _, number = key.partition(":")
     return int(number) if kind == "after" and number.isdecimal() else None
 
 
 def is_planned(key: str) -> bool:
-    """Tell whether a key stands for a moment of the entry's own rule, not for a request."""
+    """Return whether a key is of a time of the entry's own rule, not of a request."""
     return key.startswith(_PLANNED)
 
 
-# What the end of a run means: its exit code decides first, then the first words of its output. A
-# command may print what a stranger wrote: it is shown on one short line, no control codes.
+# The meaning of a run's end: its exit code comes first, then the first words of its output. A
+# command may print untrusted text: it is shown on one short line, without control characters.
 
 
 class EndCause(StrEnum):
-    EXIT = "exit"  # its command did
+    EXIT = "exit"  # its command exited
     START = "start"  # its command could not be started
-    TIMEOUT = "timeout"  # its wall clock
-    IDLE = "idle"  # it put out nothing for too long
-    CANCEL = "cancel"  # somebody asked for it
-    ENGINE = "engine"  # the engine died
-    LEASE = "lease"  # the engine's time was over
+    TIMEOUT = "timeout"  # its time limit
+    IDLE = "idle"  # no output for too long
+    CANCEL = "cancel"  # a user cancelled it
+    ENGINE = "engine"  # the engine exited
+    LEASE = "lease"  # the engine's lease ended
 
 
 class RunFinish(Struct, frozen=True):
@@ -354,7 +349,7 @@ class Verdict(NamedTuple):
 
 
 def verdict(finish: RunFinish) -> Verdict:
-    """Return what the end of a run means.
+    """Return the status and the reason of an ended run.
 
     >>> verdict(RunFinish(EndCause.EXIT, code=0, first="no-work: all swept"))
     Verdict(status=<Status.NO_WORK: 'no_work'>, reason='no-work: all swept')
@@ -389,13 +384,12 @@ def timed_out(limit: timedelta, last: str = "") -> Reason:
 
 
 def with_output(reason: str, last: str, between: str = "; last output: ") -> str:
-    """Return why a run was ended, with the last lines that it had printed."""
     words = last_words(last)
     return f"{reason}{between}{words}" if words else reason
 
 
 def last_words(text: str) -> str:
-    r"""Return the last lines of some output as one short line.
+    r"""Return the last lines of output as one short line.
 
     >>> last_words("copying\ntar: /srv: not found\n\n\x1b[31mgiving up\x1b[0m\n")
     'copying / tar: /srv: not found / giving up'
@@ -404,13 +398,13 @@ def last_words(text: str) -> str:
 
 
 def last_lines(text: str, lines: int = TAIL_LINES, most: int = TAIL) -> list[str]:
-    """Return the last lines of some output that say anything, as they may be shown."""
+    """Return the last lines of output that have a letter or digit, printable."""
     found: list[str] = []
     for line in reversed(_LINE_ENDS.split(text)):
         plain = shown(line)
-        if not any(map(str.isalnum, plain)):  # blank, or a rule, or carets under a line
+        if not any(map(str.isalnum, plain)):  # a ruler, or carets under a line
             continue
-        most -= len(plain) + 3  # and what stands between two of them
+        most -= len(plain) + 3  # and the divider
         if len(found) == lines or (most < 0 and found):
             break
         found.append(plain)
@@ -418,12 +412,12 @@ def last_lines(text: str, lines: int = TAIL_LINES, most: int = TAIL) -> list[str
 
 
 def shown(text: str, most: int = SHOWN) -> str:
-    r"""Return text from a stranger as it may be shown: one short line of characters to be read.
+    r"""Return untrusted text as one short line of printable characters.
 
     >>> shown("\x1b[31mdisk\x1b[0m\tfull \x00 ")
     'disk full'
     """
-    # A cut comes first: a line may be as long as it likes.
+    # Cut first: a line may be of any length.
     plain = _UNSEEN.sub(" ", _ORDERS.sub("", text[: most * 8]))
     plain = " ".join(plain.split())
     return plain if len(plain) <= most else plain[: most - 1] + "…"

@@ -1,7 +1,7 @@
-"""Secrets by name: `${NAME}` in a text, `file:PATH`, `cmd:WORDS` or `env:NAME` in the settings.
+"""Secrets by name: `${NAME}` in text; `file:PATH`, `cmd:WORDS` or `env:NAME` in the settings.
 
-A value that came with a request is kept in a file of ours, which the ledger names as
-`${secrets/FILE}`; no name has a slash.
+A value that came with a request is in a file of the data directory, and the ledger names it as
+`${secrets/FILE}`; other names have no slash.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-FOLDER: Final = "secrets"  # of the data directory: values that came with a request
-WEBHOOK: Final = "webhook-"  # what the name begins with under which that of a webhook is kept
-WEBHOOK_SECRETS: Final = ("secret", "old_secret")  # while one is replaced, both are good
+FOLDER: Final = "secrets"  # in the data directory: values that came with a request
+WEBHOOK: Final = "webhook-"  # prefix of the file with a webhook's secret
+WEBHOOK_SECRETS: Final = ("secret", "old_secret")  # while one is replaced, both are valid
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-OWN: Final = "HORAE_"  # how names begin that are reserved for the engine
+OWN: Final = "HORAE_"  # prefix of names reserved for the engine
 _NAMED: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _KEPT: Final = re.compile(r"\$\{secrets/([A-Za-z0-9._-]{1,120})\}")
-# What looks like a secret: a variable of such a name, or a password in an address.
+# What may be a secret: a variable with such a name, or a password in an address.
 _SHORTEST: Final = 8  # a shorter value may be an ordinary word
 _SECRET: Final = re.compile(
     r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASS|PASSPHRASE|CREDENTIALS?|DSN)(?:_|$)",
@@ -28,7 +28,7 @@ _SECRET: Final = re.compile(
 )
 _NO_SECRET: Final = re.compile(
     r"^HORAE_(?:AFTER_)?KEY$|_(?:FILE|PATH|DIR|SOCK|NAME|LENGTH)$", re.IGNORECASE
-)  # the key of a receipt is no secret
+)  # the idempotency key of a receipt is not a secret
 _IN_ADDRESS: Final = re.compile(r"\w+://[^/\s:@]*:([^/\s@]+)@")
 
 
@@ -42,14 +42,14 @@ class SourceKind(StrEnum):
 class SecretSource:
     kind: SourceKind
     words: tuple[str, ...]
-    origin: str = ""  # the place of the setting that says so
+    origin: str = ""  # where the setting is
 
     def __str__(self) -> str:
         return f"{self.kind}:{shlex.join(self.words)}"
 
 
 def parse_source(text: str) -> SecretSource:
-    """Return where a value is; ValueError says what to write, without a word of the text.
+    """Parse the source of a secret; the ValueError does not quote the text.
 
     >>> parse_source("cmd:pass show deploy").words
     ('pass', 'show', 'deploy')
@@ -82,7 +82,7 @@ def is_own(name: str) -> bool:
 
 
 def names_in(text: str) -> tuple[str, ...]:
-    """Return the secrets that a text names, those of ours as `secrets/FILE`.
+    """Return the secrets that a text names, with stored ones as `secrets/FILE`.
 
     >>> names_in("https://${USER:-me}:${PASSWORD}@example.org")
     ('USER', 'PASSWORD')
@@ -100,7 +100,7 @@ def kept_in(text: str) -> tuple[str, ...]:
 
 
 def is_reference(text: str) -> bool:
-    """Tell whether a text is nothing but the name of a secret, and so may be shown.
+    """Return whether a text is only the name of a secret, and so may be shown.
 
     >>> is_reference("${DEPLOY}"), is_reference("${DEPLOY:-hunter2}"), is_reference("hunter2")
     (True, False, False)
@@ -114,7 +114,7 @@ def is_kept(text: str) -> bool:
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
-    """Return a text with `${NAME}` and `${NAME:-else}` replaced, once; KeyError names one unset.
+    """Replace `${NAME}` and `${NAME:-else}` in a text, once; KeyError for an unset name.
 
     >>> expand("${HOST:-localhost}:${PORT}", {"PORT": "80"})
     'localhost:80'
@@ -132,7 +132,7 @@ def expand(text: str, values: Mapping[str, str]) -> str:
 
 
 def looks_secret(name: str, text: str) -> bool:
-    """Tell whether a variable holds what looks like a secret, beside what it only names.
+    """Return whether a variable seems to hold a secret, other than by a reference.
 
     >>> looks_secret("API_KEY", "k3y-of-gold"), looks_secret("API_KEY", "${KEY}")
     (True, False)
@@ -142,7 +142,7 @@ def looks_secret(name: str, text: str) -> bool:
 
 
 def guessed_in(name: str, value: str) -> tuple[str, ...]:
-    """Return what looks like a secret in the value of a variable.
+    """Return the probable secrets in the value of a variable.
 
     >>> guessed_in("URL", "ftp://me:pw99@host")
     ('ftp://me:pw99@host', 'pw99')

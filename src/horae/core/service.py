@@ -1,6 +1,6 @@
-"""The service: queries and commands about entries, receipts, runs and events.
+"""Queries and commands about entries, receipts, runs and events.
 
-The command line, the API and the page ask and change everything here, so that they agree.
+The command line, the API and the page use only these, so that they agree.
 """
 
 from __future__ import annotations
@@ -73,15 +73,15 @@ from horae.timing.zone import instant, local, zone
 
 _Entry = TypeVar("_Entry", bound=views.EntryLine)
 BATCH: Final = 1000  # receipts in one commit, or on one page
-_NEAR: Final = 20_000  # so many names are looked through for one that was meant
-_BESIDE: Final = 100  # receipts that are read beyond those of planned moments
-DAY: Final = timedelta(hours=24)  # how far back a status looks
-STUCK: Final = 3  # bad ends in a row that are worth a word
+_NEAR: Final = 20_000  # names compared for a suggestion
+_BESIDE: Final = 100  # extra receipts read besides those of planned times
+DAY: Final = timedelta(hours=24)  # the period of a status
+STUCK: Final = 3  # failures in a row that are reported
 _TICK: Final = "tick:"
 _KINDS: Final = {"crew": "agent", "board": "task", "trigger": "trigger"}
 _OF_TASKS: Final = frozenset({rules.Work.DISPATCH, rules.Work.RECYCLE})
-_TRIES: Final = 5  # at an entry that somebody else decides about at the same moment
-MOST: Final = 10_000  # moments of one backfill
+_TRIES: Final = 5  # when another process decides about the same entry
+MOST: Final = 10_000  # times in a backfill
 _TINY: Final = timedelta(microseconds=1)
 _RECORDED: Final = "(recorded at the next `horae up`)"
 _EXITED: Final = Reason(
@@ -90,7 +90,7 @@ _EXITED: Final = Reason(
 _EXITED_BEFORE: Final = Reason(
     ReasonCode.EXITED_BEFORE_START, f"the engine or `horae run` exited before the start {_RECORDED}"
 )
-_TROUBLES: Final = {  # what of an agent's work a person should look at
+_TROUBLES: Final = {  # Problems with an agent's work that a user should know.
     "pull": "the plan root is not up to date with its origin",
     "tree": "the agent's tree is not up to date with the plan root",
     "edits": "the agent's tree does not have the uncommitted edits of the plan root",
@@ -99,7 +99,6 @@ _TROUBLES: Final = {  # what of an agent's work a person should look at
 
 
 def _not_running(entry: EntrySummary) -> EntrySummary:
-    """Return an entry as it is without an engine: a run that is not over was interrupted."""
     is_going = entry.last_status in GOING
     return entry._replace(last_status=Status.INTERRUPTED) if is_going else entry
 
@@ -111,20 +110,20 @@ class Service:
     ids: Callable[[], str]
     term: int = 1
     poke: Callable[[], None] = lambda: None
-    zone_name: str = "UTC"  # of what has none of its own
+    zone_name: str = "UTC"  # of entries without a zone
     # The nodes that are up, if several share the ledger.
     machines: Callable[[], Awaitable[Sequence[Machine]]] | None = None
-    # What the ledger may call the entry at a line of a file.
+    # Addresses that an entry at a line of a file may have in the ledger.
     places: Callable[[str, int], Iterable[str]] = lambda _file, _line: ()
     unready: Callable[[Iterable[Listed]], Awaitable[Mapping[int, Unready]]] | None = None
     # Why the board does not assign the task at an address.
     unassigned: Callable[[str], Awaitable[str]] | None = None
     refuse_start: Callable[[], None] = lambda: None  # raises an error while nothing can start
-    is_over: bool = False  # no process runs anything: what the ledger has as running is over
+    is_over: bool = False  # no engine runs: what the ledger has as running has ended
     refuse_name: Callable[[str], None] | None = None  # raises an error for an ambiguous address
     agent_state: Callable[[str], views.AgentState] = lambda _: views.AgentState()
-    spending: Callable[[], Spending] | None = None  # the budgets that several entries share
-    # Files what a receipt was asked to do once more; None: it was not asked for anything.
+    spending: Callable[[], Spending] | None = None  # the budgets shared by several entries
+    # Repeats the request of a receipt; None if it was not a request.
     again: Callable[[Filed, str], Awaitable[Filed | None]] | None = None
 
     async def named(self, word: views.EntryName) -> Listed:
@@ -132,11 +131,11 @@ class Service:
         found = await self.ledger.find(word)
         file, _, line = word.rpartition(":")
         if not found and file and is_number(line):
-            # A person may write `file:line` in another way than the ledger does.
+            # A user may write `file:line` in another form than the ledger.
             for name in await asyncio.to_thread(lambda: [*self.places(file, int(line))]):
                 found = found or await self.ledger.find(name)
         if not found and word.startswith("task:"):
-            found = await self.ledger.find(f"{word}:work")  # all that a task has unless it recurs
+            found = await self.ledger.find(f"{word}:work")  # its only entry unless it recurs
         entries = found or await self.ledger.entries()
         if not found:
             folded = word.casefold()
@@ -145,7 +144,7 @@ class Service:
         wholes = {each.number: await self._whole(each) for each in there}
         there = [*{each.number: each for each in wholes.values()}.values()]
         if len(there) == 1:
-            if not word.isdecimal():  # a number is its own
+            if not word.isdecimal():  # a number is unique
                 await self._refuse_double(there[0])
             return there[0]
         if there:
@@ -155,7 +154,6 @@ class Service:
         raise views.EntryNotFoundError(word, near=near)
 
     async def _whole(self, found: Listed) -> Listed:
-        """Return the entry that an entry is a part of, else itself."""
         if not (address := whole_of(found.mark.address)):
             return found
         known = [each for each in await self.ledger.find(address) if each.mark.address == address]
@@ -163,13 +161,11 @@ class Service:
         return next(fit, found)
 
     async def wholes(self, numbers: Iterable[int]) -> dict[int, int]:
-        """Return the number of the whole of each entry that is a part of another."""
         found = await self.ledger.entries_at([*dict.fromkeys(numbers)])
         parts = [each for each in found if whole_of(each.mark.address)]
         return {each.number: (await self._whole(each)).number for each in parts}
 
     async def _family(self, found: Listed) -> list[Listed]:
-        """Return an entry and its parts."""
         family = [found]
         for address in parts_of(found.mark.address):
             known = await self.ledger.find(address)
@@ -177,7 +173,6 @@ class Service:
         return family
 
     async def _receipts(self, found: Listed, **how: Any) -> ReceiptPage:
-        """Return a page of the receipts of an entry and its parts, newest first."""
         return await self._page([each.number for each in await self._family(found)], **how)
 
     async def _page(self, entries: Sequence[int], *, limit: int = 100, **how: Any) -> ReceiptPage:
@@ -207,13 +202,12 @@ class Service:
         return tuple(lines)
 
     def _midnight(self, now: datetime, days: int) -> datetime:
-        """Return the beginning of a day, so many days before that of now."""
         place = zone(self.zone_name)
         day = local(now, place).replace(hour=0, minute=0, second=0, microsecond=0)
         return instant(day - timedelta(days=days), place)
 
     async def costs(self, *, by: str = "entry", days: int = 7) -> views.CostReport:
-        """Return what the runs of the last days used, *by* day, entry or agent."""
+        """Return the usage of the last days *by* day, entry or agent."""
         now = self.clock.now()
         since, place = self._midnight(now, days - 1), zone(self.zone_name)
         spent = await self.ledger.costs(since=since, until=now + DAY)
@@ -275,7 +269,7 @@ class Service:
     async def forecast(
         self, entry: views.EntryName | None = None, *, days: int = 7
     ) -> views.ForecastReport:
-        """Return what scheduled runs are expected to cost: their number, times the median."""
+        """Return the expected costs of scheduled runs: their number, times the median cost."""
         now = self.clock.now()
         found = await self.ledger.entries() if entry is None else [await self.named(entry)]
         armed = [(each, each.item) for each in found if each.is_armed]
@@ -304,7 +298,7 @@ class Service:
         )
 
     def _current(self, filed: Filed) -> Filed:
-        """Return a receipt as it is, also after an engine that could not record how it ended."""
+        """Return a receipt; if the engine exited during its run, with the status that follows."""
         if not self.is_over or filed.status not in GOING:
             return filed
         status, reason = Status.WAITING, _EXITED_BEFORE
@@ -323,7 +317,6 @@ class Service:
         return views.entry_line(found, self._zone_of(found))
 
     async def _again(self, found: Listed, kind: type[_Entry], **more: Any) -> _Entry:
-        """Return an entry as it is now, with what a request did to it."""
         line = self._entry_line(await self.ledger.entry(found.number) or found)
         return kind(**structs.asdict(line), **more)
 
@@ -332,13 +325,11 @@ class Service:
         return item.zone if isinstance(item, Entry) else self.zone_name
 
     async def entry(self, entry: views.EntryName) -> views.EntryLine:
-        """Return one entry."""
         return self._entry_line(await self.named(entry))
 
     async def entries(
         self, *, limit: int = 100, cursor: int | None = None, with_gone: bool = False
     ) -> views.EntryPage:
-        """Return a page of the entries, oldest first."""
         found = [
             each
             for each in without_parts(await self.ledger.entries())
@@ -359,7 +350,7 @@ class Service:
     ) -> views.EntryList:
         """Return a part of the list of entries, each with its state and its last ends.
 
-        If *numbers* are given, the list has no other entries.
+        *numbers* restricts the list to these entries.
         """
         with_gone = EntryState.GONE in entry_filter.states
         known = await self.ledger.summaries(with_gone=with_gone or entry_filter.with_gone)
@@ -388,7 +379,7 @@ class Service:
         return views.EntryList(entries=tuple(rows), total=len(fitting), counts=dict(counts))
 
     async def attention(self) -> list[Attention]:
-        """Return what needs attention, also what a user has acknowledged."""
+        """Return the entries that need attention, including the acknowledged ones."""
         ledger, troubled = self.ledger, []
         for trait in (Trait.BROKEN, Trait.MISSING, Trait.PAUSED):
             troubled += await ledger.entries_that_are(trait, limit=BATCH)
@@ -400,7 +391,6 @@ class Service:
         return attention(bad, pending, troubled, await ledger.acknowledged(), **how)
 
     async def inbox(self, *, limit: int = 100) -> views.Inbox:
-        """Return the entries that need attention, and those whose state is acknowledged."""
         now, found = self.clock.now(), await self.attention()
         shown = [each for each in found if not each.is_hidden(now)]
         hidden = [each for each in found if each.is_hidden(now)]
@@ -433,7 +423,7 @@ class Service:
         note: str = "",
         until: datetime | timedelta | None = None,
     ) -> views.InboxLine:
-        """Take an entry out of the inbox while its state stays as it is, or until a time.
+        """Remove an entry from the inbox until its state changes, or until a time.
 
         If a *state* is given, the entry must still be in that one.
         """
@@ -459,7 +449,6 @@ class Service:
         return await self._inbox_again(listed)
 
     async def unacknowledge(self, word: str) -> views.InboxLine:
-        """Put an entry back into the inbox."""
         now, listed = self.clock.now(), await self.named(word)
         known = {each.entry: each for each in await self.ledger.acknowledged()}
         if listed.number not in known:
@@ -477,7 +466,7 @@ class Service:
         return self._inbox_line(found, listed)
 
     async def search(self, text: str, *, limit: int = 12) -> views.SearchResults:
-        """Find entries, files and receipts; an entry whose title begins with the text is first."""
+        """Find entries, files and receipts; entries whose title begins with the text come first."""
         known, _ = fold_parts(await self.ledger.summaries())
         found, _ = await asyncio.to_thread(
             filtered, known, EntryFilter(search=text), EntrySort.TITLE
@@ -525,7 +514,6 @@ class Service:
         limit: int = 50,
         cursor: int | None = None,
     ) -> views.History:
-        """Return a page of receipts, newest first."""
         if since is not None and until is not None and until < since:
             period = f"from {key_time(since)} to {key_time(until)}"
             raise views.RequestError(f"the period {period} is empty")
@@ -546,20 +534,17 @@ class Service:
         return self._current(filed)
 
     async def receipt(self, number: int) -> views.ReceiptDetail:
-        """Return one receipt with its runs."""
         [line] = await self._lines([await self.filed(number)])
         runs = views.attempts(await self.ledger.runs_of(number), line.zone)
         return views.ReceiptDetail(**structs.asdict(line), runs=runs)
 
     async def run_of(self, number: int) -> Run:
-        """Return a run as the ledger has it."""
         run = await self.ledger.run(number)
         if run is None:
             raise views.RunNotFoundError(number)
         return run
 
     async def run(self, number: int) -> views.RunLine:
-        """Return one run."""
         run = await self.run_of(number)
         [line] = await self._lines([await self.filed(run.receipt)])
         runs = views.attempts(await self.ledger.runs_of(run.receipt), line.zone)
@@ -572,9 +557,9 @@ class Service:
         going: bool = False,
         obstacle: Callable[[int], str] = lambda _: "",
     ) -> views.RunLine:
-        """Return the last run of an entry, or the one that is *going*.
+        """Return the last run of an entry, or the one in progress if *going*.
 
-        *obstacle* says what a receipt waits for at the gate.
+        *obstacle* returns what a waiting receipt waits for.
         """
         found = await self.named(entry)
         if not going:
@@ -595,14 +580,12 @@ class Service:
         raise views.RunStateError(title, several, runs=runs)
 
     async def events(self, *, after: int = 0, limit: int = 100) -> views.EventPage:
-        """Return the events after one, in order."""
         found = await self.ledger.events_after(after, limit=limit)
         place = self.zone_name
         shown = [views.shaped(views.EventLine, place, each, event=each.number) for each in found]
         return views.EventPage(events=tuple(shown), after=found[-1].number if found else after)
 
     def _obstacle(self) -> str:
-        """Return why nothing can start, if nothing can."""
         try:
             self.refuse_start()
         except HoraeError as error:
@@ -650,9 +633,9 @@ class Service:
             moments = list(islice(project(unpaused(item), start, end), limit + 1))
         is_cut = len(moments) > limit
         if is_cut:
-            end = moments.pop().at - TINY  # where the moments end, the receipts do, too
+            end = moments.pop().at - TINY  # receipts end where the times do
         page = await self._receipts(found, since=window.start, until=end, limit=limit + _BESIDE)
-        if page.cursor is not None:  # of what was before the oldest receipt here, others tell
+        if page.cursor is not None:  # times before the oldest receipt of the page are left out
             receipts = [each.receipt for each in page.receipts]
             told_of = [each for each in receipts if states.is_planned(each.key)]
             since = min((each.planned_at for each in told_of), default=end)
@@ -665,14 +648,13 @@ class Service:
         return explain.why_lines(about, said[:limit], is_cut=is_cut, **how)
 
     async def _idle(self, found: Listed, last: Sequence[views.WhyLine]) -> str:
-        """Return why a task of the board is not assigned, unless it is already."""
         task = await self._task(found)
         if self.unassigned is None or any(each.status in states.OPEN for each in last):
             return ""
         return "" if task is None else await self.unassigned(task.mark.address)
 
     async def _task(self, found: Listed) -> Listed | None:
-        """Return the entry by which an open task is dispatched: a task, or a part of one."""
+        """Return the entry that dispatches an open task: the task itself, or a part of it."""
         for each in await self._family(found):
             is_task = isinstance(each.item, Entry) and each.item.work is rules.Work.DISPATCH
             if is_task and (each.gone_at is None or each.number == found.number):
@@ -687,7 +669,7 @@ class Service:
     async def _newest(
         self, entries: Sequence[int], statuses: Collection[Status] = ()
     ) -> Filed | None:
-        """Return the newest receipt of entries; that of an edit is about no time and no run."""
+        """Return the newest receipt of entries, other than of an unreadable edit."""
         cursor: int | None = None
         while True:
             page = await self._page(entries, statuses=statuses, cursor=cursor, limit=20)
@@ -698,7 +680,6 @@ class Service:
                 return None
 
     async def _last(self, found: Listed) -> list[Filed]:
-        """Return the last receipts that tell of an entry, and of each of its parts."""
         last = [filed for each in await self._family(found) for filed in await self._last_of(each)]
         return sorted(last, key=lambda each: each.number)
 
@@ -722,7 +703,7 @@ class Service:
     async def status(self, engine: views.EngineFacts, *, limit: int = 20) -> views.StatusReport:
         """Return at most *limit* lines of each kind.
 
-        Of what was late, missed or ended badly in the last day it is the newest of each entry.
+        Of late, missed and failed receipts of the last day, it has the newest per entry.
         """
         now, ledger = self.clock.now(), self.ledger
         counts = await ledger.count_entries(due_before=now - GRACE)
@@ -756,7 +737,7 @@ class Service:
         coming = [] if self._obstacle() else without_parts(await ledger.coming(limit=limit))
         broken = await ledger.entries_that_are(Trait.BROKEN, limit=BATCH)
         problems = [*engine.problems, *map(broken_words, broken)]
-        # In its first minute an engine still decides about what came while none ran.
+        # In its first minute an engine still decides about times that came while it was down.
         is_starting = engine.is_running and engine.since > key_time(now - GRACE)
         if counts.overdue and not is_starting:
             who = "1 entry has" if counts.overdue == 1 else f"{counts.overdue} entries have"
@@ -767,7 +748,7 @@ class Service:
         problems += await self._problems(in_line, agents, coming)
         by_status = Counter(each.status for each in pending)
         bad = [each for each in pending if each.status in states.BAD]
-        # Of a status at another time, what is open now may be planned later.
+        # A status of another time may list what is open now as planned later.
         planned = [
             each
             for each in (*pending, *late)
@@ -790,7 +771,7 @@ class Service:
             failed=await newest([*await recent(states.BAD), *bad]),
             paused=await shown(Trait.PAUSED),
             unarmed=await shown(Trait.UNARMED),
-            problems=tuple(dict.fromkeys(problems)),  # an engine knows the broken ones, too
+            problems=tuple(dict.fromkeys(problems)),  # the engine's facts have the broken ones, too
             disk=engine.disk,
         )
 
@@ -800,7 +781,6 @@ class Service:
     async def agents(
         self, *, limit: int, pending: Sequence[Filed] | None = None
     ) -> list[views.AgentLine]:
-        """Return the agents that tick; *pending* are all receipts that are not final, if known."""
         crew = await self.ledger.entries_that_are(Trait.AGENT, limit=limit)
         if pending is None:
             pending = await self._open() if crew else []
@@ -855,7 +835,7 @@ class Service:
                 problems.append(
                     f"{name} failed {each.failures} times in a row; see `horae history`"
                 )
-            # The next scan tells whether it is gone; only one that does not come is a problem.
+            # The next scan removes a missing entry; only the lack of one is a problem.
             if each.missing_at is not None and now - each.missing_at > 5 * PATIENCE:
                 since = key_time(each.missing_at)
                 problems.append(f"{name} has been missing from its plan since {since}")
@@ -875,7 +855,6 @@ class Service:
     async def pause(
         self, entry: views.EntryName, *, note: str = "", until: datetime | timedelta | None = None
     ) -> views.PauseResult:
-        """Pause an entry until a time, or until it is resumed."""
         now, note = self.clock.now(), one_line(note)
         found = await self.named(entry)
         end = now + until if isinstance(until, timedelta) else until
@@ -896,7 +875,6 @@ class Service:
         return await self._again(found, views.PauseResult, changed=False, skipped=0)
 
     async def resume(self, entry: views.EntryName) -> views.ResumeResult:
-        """Resume a paused entry."""
         found = await self.named(entry)
         how: dict[str, Any] = {"now": self.clock.now(), "term": self.term}
         family = await self._family(found)
@@ -915,9 +893,9 @@ class Service:
         parent_run: int | None = None,
         idempotency_key: str | None = None,
     ) -> views.ReceiptLine:
-        """Request a run now, beside the plan; the same key gives the same receipt back.
+        """Request a run now, in addition to the plan; a known key returns its receipt.
 
-        Inside a run, *parent_run*, it rides in that run's slot.
+        A run inside *parent_run* uses the slot of that run.
         """
         now, parent = self.clock.now(), None
         found = await self.named(entry)
@@ -937,7 +915,7 @@ class Service:
     async def retry(
         self, entry: views.EntryName, *, receipt: int | None = None, parent_run: int | None = None
     ) -> views.ReceiptLine:
-        """Run an entry again as a receipt of it says, or its last one.
+        """Run an entry again as in a given receipt, or in its last one.
 
         The scheduled time is the same, if it is still part of the schedule, and so are the title,
         the body and the metadata of a trigger.
@@ -968,7 +946,6 @@ class Service:
         return await self.run_now(entry, note=note, parent_run=parent_run)
 
     async def tick(self, agent: str, *, note: str = "") -> views.ReceiptLine:
-        """Start the next tick of an agent now."""
         crew = await self.ledger.entries_that_are(Trait.AGENT, limit=BATCH)
         address = f"agent:{agent}"
         agents = (each for each in crew if agent == each.mark.title or address == each.mark.address)
@@ -990,7 +967,7 @@ class Service:
             reason = Reason(ReasonCode.REQUESTED, by_words("requested", note))
             key = f"{_TICK}{rule.ticks + 1}"
             asked = Receipt(key, Status.WAITING, reason, now, now, note=one_line(note))
-            # It is filed as if its time had come: nothing else is pending until it has ended.
+            # It is filed like a due tick: no other is open until it has ended.
             ended_at = min(now - tick_delay(rule), entry.ended_at or now)
             since = max(now, entry.accounted_to or now)
             rule = structs.replace(rule, first_at=min(rule.first_at, now))
@@ -1037,13 +1014,12 @@ class Service:
         return f"; {what}; {explain.approval_way(first) or skip}"
 
     async def note_edit(self, file: str, what: str) -> views.EditNote:
-        """Record that a file of the plan was edited."""
         facts = {"file": file, "what": what}
         await self.ledger.note("edited", now=self.clock.now(), term=self.term, facts=facts)
         return views.EditNote(file=file, what=what)
 
     async def prune(self, *, before: datetime, dry_run: bool = False) -> Pruned:
-        """Summarise old receipts as ranges and remove their details."""
+        """Replace old receipts by ranges and delete their details."""
         now = self.clock.now()
         if before > now:
             why = f"{key_time(before)} is in the future; prune needs a past time"
@@ -1097,13 +1073,13 @@ class Service:
         dry_run: bool = False,
         progress: Callable[[int, int], None] = lambda *_: None,
     ) -> views.Backfill:
-        """File a receipt for every moment of a past window without *end*, oldest first.
+        """File a receipt for every time from *start* to before *end*, oldest first.
 
-        The same *name* again gives the same receipts, so what was interrupted can be repeated.
+        The same *name* gives the same receipts, so an interrupted backfill can be repeated.
         """
         now = self.clock.now()
         found = await self.named(entry)
-        item = unpaused(armed(found))  # that it is paused is said when it is filed
+        item = unpaused(armed(found))  # filing it reports that it is paused
         end = now if end is None else end
         check_calendar(start, end)
         first, last = moment_text(start, item.zone), moment_text(end, item.zone)
@@ -1134,7 +1110,7 @@ class Service:
                 late = f"{explain.length_text(now - each.at)} after the scheduled time"
                 why = Reason(ReasonCode.BACKFILL, f"{by_words('requested')}, {late}")
                 key = f"backfill:{name}:{key_time(each.at)}"
-                # Not before now: in the line it stands behind what is due on time.
+                # Not before now, so that it does not precede what is due on time.
                 receipts.append(Receipt(key, Status.WAITING, why, each.at, now))
             lines += await self._file(found, receipts, now)
             progress(len(lines), len(moments))
@@ -1142,7 +1118,7 @@ class Service:
 
 
 def near_names(word: str, named: Iterable[tuple[str, str]]) -> list[str]:
-    """Return up to three names like a word, of entries by their address and title."""
+    """Return up to three similar addresses or titles of entries."""
     from difflib import get_close_matches
 
     wanted = word.casefold()
@@ -1172,7 +1148,7 @@ def _cost_line(name: str, runs: Sequence[SpentRun]) -> views.CostLine:
 
 
 def runs_until(entry: Entry, start: datetime, end: datetime) -> int:
-    """Return how often an entry fires in a period; of an interval, as if a run took no time."""
+    """Return how often an entry fires in a period; of an interval, as if runs took no time."""
     if isinstance(entry.rule, rules.CadenceRule):
         return int((end - start) / entry.rule.base)
     many = counted(entry, start, end)
@@ -1183,7 +1159,7 @@ def _coming(found: Listed, *, now: datetime) -> list[Moment]:
     if not isinstance(found.item, Entry) or found.gone_at is not None:
         return []
     entry = found.item
-    # What has come and is not decided yet is next, too.
+    # What is due and not decided yet comes first.
     since = min(now, entry.accounted_to) if entry.accounted_to is not None else now
     coming = [next_moment(unpaused(entry), since)]
     if entry.pause is not None:
@@ -1192,7 +1168,7 @@ def _coming(found: Listed, *, now: datetime) -> list[Moment]:
 
 
 def check_calendar(*moments: datetime) -> None:
-    """Raise an error if a moment has no neighbours in every zone: the calendar ends there."""
+    """Raise an error for a time at either end of the calendar, where zones overflow."""
     if not all(1 < each.year < 9999 for each in moments):
         raise beyond()
 

@@ -1,8 +1,8 @@
-"""Sources of entries: what they hold, what a headline is to them, which entries are the known ones.
+"""Sources of entries: what they contain, and which scanned entries are known ones.
 
 A source never sleeps, sets no timer, starts no process and holds no slot. An entry keeps its number
-when it stands where it stood, or when exactly one has gone and exactly one has come that can be the
-same; anything less sure is a new one.
+if its address is the same, or if exactly one entry is gone and exactly one new one is like it;
+anything less certain is a new entry.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """A commit, and the files that stand in it as they are; without any it is all of them."""
+    """A commit, and the files that are unchanged since; None: all files."""
 
     commit: str
     files: frozenset[str] | None = None
 
     def of(self, file: str) -> str | None:
-        """Return the commit in which a file stands as it is, if it does.
+        """Return the commit if a file is unchanged since.
 
         >>> Revision("c0ffee", frozenset({"plan.org"})).of("draft.org")
         """
@@ -41,10 +41,10 @@ class Revision:
 
 
 class Scanned(NamedTuple):
-    """An entry of a source, and the text that its digest stands for.
+    """An entry of a source, and the text of its digest.
 
-    `broken` says why that text cannot be read: then the last good entry stays as it was, and `item`
-    counts only if there was none.
+    `broken` is why that text cannot be read: the last valid entry is kept, and `item` counts only
+    if there was none.
     """
 
     mark: Mark
@@ -55,13 +55,13 @@ class Scanned(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a source holds at one moment, and what was in the way of seeing all of it.
+    """The entries of a source at one time, and the problems of reading them.
 
-    `standing` names what is not told again, as it is unchanged or unreadable: a file, a directory
-    (it ends in a slash) or, empty, everything. `index` says by what each file is known, save those
-    that cannot be read; `is_still` whether a file is as it was then. `is_bare`: the plan root holds
-    no file that could hold entries (None: unknown). `broken` are files that could not be
-    understood, and why.
+    `standing` names what is not in `entries`, as it is unchanged or unreadable: a file, a directory
+    (with a slash at the end) or, empty, everything. `index` has the fingerprint of each file that
+    could be read; `is_still` returns whether a file has not changed since. `is_bare`: the plan root
+    has no file that could contain entries (None: unknown). `broken` are files that could not be
+    parsed, and why.
     """
 
     entries: tuple[Scanned, ...]
@@ -81,7 +81,7 @@ class SourceError(HoraeError, code="source"):
 
 
 def unexpected(error: Exception) -> str:
-    """Return an error in words that nobody has foreseen.
+    """Return an unforeseen error in words.
 
     >>> unexpected(KeyError("zone"))
     "unexpected error (KeyError: 'zone'); please report it"
@@ -97,14 +97,14 @@ class Source(Protocol):
     def name(self) -> str: ...
 
     async def scan(self, index: Mapping[str, str]) -> Scan:
-        """Return all entries; what is still known by the same in *index* need not be read."""
+        """Return all entries; files with the fingerprint in *index* need not be read again."""
 
     @property
     def settle(self) -> Callable[[Filed], Awaitable[None]] | None:
-        """Do what follows from a final receipt, if anything does; twice is as good as once."""
+        """Act on a final receipt, if the source does; calling it twice has the effect of once."""
 
 
-AGENT: Final = "agent"  # the language of a block that an agent answers to
+AGENT: Final = "agent"  # the language of a block that an agent answers
 _SHOWN: Final = 60
 
 
@@ -126,9 +126,9 @@ def hidden_by(path: Iterable[Headline]) -> str | None:
 
 
 def agent_blocks(plan: Plan) -> Iterator[tuple[int, str | None]]:
-    r"""Yield which headlines hold a block for an agent, and the name of each agent, if it has one.
+    r"""Yield the headlines with blocks for an agent, and the name of each agent, if it has one.
 
-    The block names it behind `:agent`, else the workflow that it belongs to, by `:AGENT:`.
+    The block names it after `:agent`, else its workflow by `:AGENT:`.
 
     >>> from horae.org.document import read
     >>> block = "#+begin_src agent :agent wren\nBe brief.\n#+end_src\n"
@@ -137,7 +137,7 @@ def agent_blocks(plan: Plan) -> Iterator[tuple[int, str | None]]:
     """
     components = (each for each in plan.headlines if "component" in each.tags)
     if not any(AGENT in each.text.lower() for each in components):
-        return  # so that nearly all plans need not be looked at block by block
+        return  # most plans have none: their blocks need not be parsed
     for world in every(worlds(plan)):
         usual = plan.headlines[world.at].props.get("AGENT", "").strip()
         for component in world.components:
@@ -156,13 +156,13 @@ class Mark(NamedTuple):
     address: str
     title: str
     rule: str
-    body: str  # a digest of all that stands under the headline
+    body: str  # a digest of everything below the headline
 
 
 class Match(NamedTuple):
-    """The number of each scanned entry (None is new), and which known ones are gone.
+    """The number of each scanned entry (None: new), and the known ones that are gone.
 
-    `doubles` are scanned entries whose address another one has already: they are not armed.
+    `doubles` are scanned entries with the address of another one: they are not armed.
     """
 
     numbers: tuple[int | None, ...]
@@ -171,7 +171,7 @@ class Match(NamedTuple):
 
 
 def match(known: Mapping[int, Mark], scanned: Sequence[Mark]) -> Match:
-    """Return which of the *scanned* entries are *known*; the lower a number, the longer it is.
+    """Match *scanned* entries with *known* ones; of several, the lowest number is the oldest.
 
     >>> was = Mark("plan.org::Water", "Water", "++1d", "b1")
     >>> match({7: was}, [Mark("garden.org::Water", "Water", "++1d", "b2")]).numbers
@@ -190,7 +190,7 @@ def match(known: Mapping[int, Mark], scanned: Sequence[Mark]) -> Match:
             del left[number]
     if not left:
         return Match(tuple(numbers), (), tuple(sorted(doubles)))
-    # What one sign has told apart may leave another sure: bodies are looked at twice.
+    # Matches by title and rule may make a body unique, so bodies are compared twice.
     kinds: tuple[Callable[[Mark], Hashable], ...] = (
         lambda mark: mark.body,
         lambda mark: (mark.title, mark.rule),
@@ -209,11 +209,11 @@ def _doubles(known: dict[int, Mark], scanned: Sequence[Mark]) -> set[int]:
     places: defaultdict[str, list[int]] = defaultdict(list)
     for place, mark in enumerate(scanned):
         places[mark.address].append(place)
-    marks = {mark.address: mark for mark in reversed(known.values())}  # the longest known counts
+    marks = {mark.address: mark for mark in reversed(known.values())}  # the oldest counts
     doubles: set[int] = set()
     for address, found in places.items():
         here = marks.get(address)
-        # Most like the known one; the first of those.
+        # The most similar to the known one, of equal ones the first.
         alike = [(_likeness(scanned[place], here), -place) for place in found]
         doubles.update({*found} - {-max(alike)[1]})
     return doubles

@@ -1,7 +1,7 @@
-"""What a run may use: the purses that it draws on, and the usage limits of accounts.
+"""Purses that a run draws on, and the usage limits of accounts.
 
 An account is a program and its login. While it is under a limit, its receipts are held; when the
-limit ends one of them goes first, and the others when that one has ended well.
+limit ends one of them runs first, and the others when that run has succeeded.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _SHARED: Final = {Work.TICK: (CREW, ALL), Work.DISPATCH: (BOARD, CREW, ALL)}
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What runs draw on, in a ledger; `shared` are the budgets of all, the crew and the board."""
+    """The purses of runs; `shared` are the budgets of everything, the crew and the board."""
 
     ledger: Ledger
     clock: Clock
     term: int = 1
-    zone_name: str = "UTC"  # of what has none of its own
+    zone_name: str = "UTC"  # of entries without a zone
     shared: Mapping[str, str | None] = field(default_factory=dict)
     agents: Callable[[], Iterable[Agent]] = tuple  # reads their files
 
@@ -46,13 +46,12 @@ class Spending:
         return tuple(found)
 
     async def all(self) -> list[Purse]:
-        """Return the purses that several entries share: by the settings, and those of agents."""
+        """Return the purses that several entries share: of the settings, and of agents."""
         named = ((name, text) for name, text in self.shared.items() if text)
         found = [each for name, text in named for each in parse_budget(text, self.zone_name, name)]
         return found + await self.of_agents()
 
     async def of_agents(self, names: Collection[str] | None = None) -> list[Purse]:
-        """Return the purses of the agents with these names; of all, if there are none given."""
         known = await asyncio.to_thread(lambda: [*self.agents()]) if names is None or names else []
         wanted = (each for each in known if names is None or each.name in names)
         return [purse for each in wanted for purse in self.purses_of(each)]
@@ -62,12 +61,11 @@ class Spending:
         return tuple(replace(each, zone=self.zone_name, of=name) for each in own)
 
     async def drawn(self, job: Job) -> Job:
-        """Return a run that draws on all its purses; raise NoRoomError if one has no room."""
         purses = self.purses(job.filed.policy, job.filed.work)
         return replace(job, balances=await self.draw(job.run.number, purses)) if purses else job
 
     async def draw(self, run: int, purses: Sequence[Purse]) -> tuple[Balance, ...]:
-        """Let a run draw on purses; raise NoRoomError if one of them has no room."""
+        """Draw on purses for a run; raise NoRoomError if one of them has no room."""
         if not purses:
             return ()
         now = self.clock.now()
@@ -78,7 +76,7 @@ class Spending:
         return tuple(found)
 
     async def nears(self, filed: Filed) -> Reason | None:
-        """Return that a run brought what is spent of a purse to 80 % or more, if it did."""
+        """Return a reason if a run raised the spending of a purse to 80 % or more."""
         if filed.status not in ENDS:
             return None
         purses = [*self.purses(filed.policy, filed.work), *await self.of_agents(filed.agents)]
@@ -97,25 +95,25 @@ class Spending:
         return None
 
     async def use(self, run: int, balances: Iterable[Balance], usage: Usage) -> Balance | None:
-        """Note what a run in progress has used; return a purse that is exceeded, if any."""
+        """Record the usage of a run in progress; return a purse that is exceeded, if any."""
         purses, now = [each.purse for each in balances], self.clock.now()
         return await self.ledger.use(run, purses, usage, now=now, term=self.term)
 
 
 SHORTEST: Final = timedelta(minutes=1)
-LONGEST: Final = timedelta(days=8)  # of a limit that is met again and again, too
-_DOUBLINGS: Final = 6  # without a time 1, 2, 4 … 60 minutes
+LONGEST: Final = timedelta(days=8)  # of a limit, also after repeated attempts
+_DOUBLINGS: Final = 6  # without a known time, 1, 2, 4 … 60 minutes
 _CAP: Final = timedelta(minutes=60)
-_FORGOTTEN: Final = timedelta(days=1)  # after its end, if nothing has tried since: it was another
+_FORGOTTEN: Final = timedelta(days=1)  # after its end: without an attempt, a new limit
 
 
 class AccountLimit(Struct, frozen=True):
     account: str
     reason_code: str
-    since_at: datetime  # when it was met, and not ended since
-    until_at: datetime  # when it is tried again
-    tries: int = 0  # how often it was met again
-    probe: int | None = None  # the receipt that goes first, while that waits or runs
+    since_at: datetime  # when it was reached
+    until_at: datetime  # when it is tried
+    tries: int = 0  # how often it was reached again
+    probe: int | None = None  # the receipt that tries it, while that waits or runs
 
     def reason(self) -> Reason:
         until = f"until {key_time(self.until_at)}"
@@ -142,16 +140,16 @@ def met(
     receipt: int,
     now: datetime,
 ) -> AccountLimit:
-    """Return the limit of an account that the run of a receipt has just met.
+    """Return the limit of an account that the run of a receipt has just reached.
 
-    *until* is what the program said; *known* is what was known of the account.
+    *until* is from the output of the program; *known* is the account's last limit.
     """
     if known is not None and now - known.until_at > _FORGOTTEN:
         known = None
     if known is None or known.probe == receipt:
         tries = 0 if known is None else known.tries + 1
         wait = min(_CAP, SHORTEST * (1 << min(tries, _DOUBLINGS)))
-    else:  # its run began before the limit was met
+    else:  # its run began before the limit was reached
         tries, wait = known.tries, max(SHORTEST, known.until_at - now)
     until_at = now + wait if until is None else min(max(until, now + SHORTEST), now + LONGEST)
     if known is None:

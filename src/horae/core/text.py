@@ -34,7 +34,6 @@ _KINDS: Final = {
 }
 
 
-# How an entry without a schedule starts.
 DEMANDS: Final = {
     rules.Work.PROMPT: "by its trigger or on request",
     rules.Work.DISPATCH: "when the board assigns the task, or on request",
@@ -65,12 +64,12 @@ def entry_words(entry: rules.Entry, *, zone_name: str) -> str:
     return words(entry.rule, zone_name=zone_name)
 
 
-# How the words of rules without a time of day begin; of a moment, the zone is in them.
+# First words of rules without a time of day; those of a single time include the zone.
 _ZONELESS: Final = ("once, ", "after ", "on request", *DEMANDS.values())
 
 
 def with_zone(rule: str, zone_name: str) -> str:
-    """Return the words of a rule with the zone of their times, if they have any.
+    """Add the zone to the words of a rule, if they have a time.
 
     >>> with_zone("every day at 09:00; only the latest missed run is caught up", "UTC")
     'every day at 09:00 (UTC); only the latest missed run is caught up'
@@ -97,7 +96,7 @@ def written_rule(rule: rules.Rule) -> str:
 
 
 def rule_words(rule: rules.Rule, *, zone_name: str) -> str:
-    """Return a rule in words that can be read back, without its zone and what missed runs do."""
+    """Return a rule in words that can be parsed, without its zone and catch-up."""
     whole = words(rule, zone_name=zone_name)
     if isinstance(rule, rules.OnceRule):
         return whole.removesuffix(f" {zone_name}")
@@ -105,11 +104,6 @@ def rule_words(rule: rules.Rule, *, zone_name: str) -> str:
 
 
 def size_text(size: int) -> str:
-    """Return a number of bytes in words.
-
-    >>> [size_text(each) for each in (12, 1500, 64 << 20, 7634944, 5 << 40)]
-    ['12 bytes', '1.5 KiB', '64 MiB', '7.3 MiB', '5120 GiB']
-    """
     if size < 1024:
         return f"{size} bytes"
     power = min((size.bit_length() - 1) // 10, 3)
@@ -117,7 +111,7 @@ def size_text(size: int) -> str:
 
 
 def anchor_words(entry: rules.Entry) -> str:
-    """Return from when a phrase counts that names no first day; empty for any other rule."""
+    """Return the first day of a phrase that names none; empty for any other rule."""
     if not rules.floating(entry) or not isinstance(entry.rule, rules.RepeaterRule):
         return ""
     first = f"counted from {wall_text(entry.rule.anchor)}"
@@ -128,17 +122,11 @@ def anchor_words(entry: rules.Entry) -> str:
 
 
 def moment_text(moment: datetime, zone_name: str) -> str:
-    """Return a moment as a clock in the zone shows it, the zone with it.
-
-    >>> from datetime import UTC, datetime
-    >>> moment_text(datetime(2026, 6, 6, 4, 0, tzinfo=UTC), "Europe/Berlin")
-    '2026-06-06 Sat 06:00 Europe/Berlin'
-    """
     return f"{wall_text(local(moment, zone(zone_name)))} {zone_name}"
 
 
 def period_text(first: datetime, last: datetime | None, count: int, zone_name: str) -> str:
-    """Return one scheduled time, or the first and the last of several and how many there are.
+    """Return one scheduled time, or the first and last of several with their number.
 
     >>> from datetime import UTC, datetime, timedelta
     >>> at = datetime(2026, 6, 6, 4, 0, tzinfo=UTC)
@@ -158,7 +146,7 @@ def no_time_left(entry: rules.Entry, now: datetime) -> str:
     return f"no scheduled time is left{': the date of :UNTIL: has passed' if over else ''}"
 
 
-# A reason with one of these codes quotes the output of a program, which stays as it is.
+# A reason with one of these codes quotes the output of a program, which is not changed.
 QUOTED: Final = frozenset({
     ReasonCode.COMPLETED, ReasonCode.NO_WORK, ReasonCode.EXIT_CODE, ReasonCode.REPORTED,
     ReasonCode.STEP_FAILED,
@@ -166,9 +154,9 @@ QUOTED: Final = frozenset({
 
 
 def in_zone(text: str, zone_name: str, code: str | None = None) -> str:
-    """Return a sentence with its UTC times as a clock in the zone shows them.
+    """Return a sentence with its UTC times in a zone.
 
-    If it is a reason with a *code*, it may quote what a program has put out.
+    A reason with a *code* may quote the output of a program, which is not changed.
 
     >>> in_zone("paused from 2026-06-06T04:00:00Z", "Europe/Berlin")
     'paused from 2026-06-06 Sat 06:00 Europe/Berlin'
@@ -182,11 +170,11 @@ def instant_text(text: str, zone_name: str) -> str:
     try:
         return moment_text(parse_rfc3339(text), zone_name)
     except Rfc3339Error:
-        return text  # digits of a program, and not a time
+        return text  # digits in a program's output, not a time
 
 
 def pause_words(pause: rules.Pause | PauseLine, *, zone_name: str) -> str:
-    """Return by whom something is paused, since when, until when and why, as a sentence's end.
+    """Return the end of a sentence on a pause: by whom, since when, until when and why.
 
     >>> from datetime import UTC, datetime
     >>> from horae.core.entry import Pause

@@ -1,7 +1,7 @@
 """Tools that an agent may use: a mode, and patterns such as `Bash(git *)`.
 
-A pattern allows one plain command, never a second one behind it. A pattern that denies is looked
-for in every part of a command; a list of what is denied stops mistakes, not malice.
+An allow pattern matches one plain command, never a second one after it. A deny pattern is searched
+for in every part of a command; a deny list prevents mistakes, not malice.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Final
 from horae.errors import Exit, HoraeError
 
 MOST: Final = 200  # patterns of a policy
-LONGEST: Final = 1000  # characters of one
+LONGEST: Final = 1000  # characters of a pattern
 
-# The names that people use, and those that tools go by here.
+# Other names of tools, and ours.
 BASH, READ, WRITE, EDIT, GREP = "Bash", "Read", "Write", "Edit", "Grep"
 FETCH, GIT = "WebFetch", "Git"
 TOOLS: Final = (BASH, READ, WRITE, EDIT, GREP, FETCH, GIT)
@@ -35,14 +35,14 @@ _PATHS: Final = frozenset({READ, WRITE, EDIT, GREP})  # tools whose argument is 
 
 _PATTERN: Final = re.compile(r"([A-Za-z_][\w.:-]{0,99})(?:\((.*)\))?", re.ASCII | re.DOTALL)
 _SPELLED: Final = re.compile(r"[^\s,()]+(?:\((?:[^()]|\([^()]*\))*\))?|[()]")
-# Whatever a shell takes for more than a word, outside of quotes and inside double ones.
+# Shell syntax outside of quotes, and inside double quotes.
 _PLAIN: Final = re.compile(
     r"""(?:[^\s\x00-\x1f;&|<>()`$\\"'#{}!~*?\[\]]++|[ \t]++|'[^'\x00-\x08\x0a-\x1f]*+'"""
     r"""|"[^"`$\\!\x00-\x08\x0a-\x1f]*+")*"""
 )
-# Wildcards, tildes and escapes change the words of a command, not their number of commands.
+# Wildcards, tildes and escapes change the words of a command, not the number of commands.
 _HARMLESS: Final = re.compile(r"\\[^\x00-\x1f]|[~*?\[\]#]")
-# An escape before a quote, where a shell and we might disagree.
+# An escape before a quote: shells and this parser may disagree.
 _ESCAPED: Final = re.compile(r"""\\['"]""")
 _DIVIDED: Final = re.compile(r"\$\(|[;&|()`{}\n\r]|([<>$])")
 _ASSIGNED: Final = re.compile(r"(?:[A-Za-z_]\w*=\S*[ \t]+)+", re.ASCII)
@@ -59,9 +59,9 @@ _DOTS: Final = re.compile(r"(?:^|[/\\])(?:\.|%2e){2}(?:[/\\?#]|$)|%2f|%5c", re.I
 class Mode(StrEnum):
     ALLOW_ALL = "allow_all"
     DENY_ALL = "deny_all"
-    ALLOW_LIST = "allow_list"  # only those that are listed may be used
-    DENY_LIST = "deny_list"  # all but those that are listed
-    REQUIRE_APPROVAL = "require_approval"  # a person is asked each time
+    ALLOW_LIST = "allow_list"  # only listed tools may be used
+    DENY_LIST = "deny_list"  # all but the listed tools may be used
+    REQUIRE_APPROVAL = "require_approval"  # a user approves each run
 
 
 class Answer(StrEnum):
@@ -109,7 +109,7 @@ OPEN: Final = ToolPolicy()
 
 
 def decide(policy: ToolPolicy, tool: str, argument: str = "") -> Answer:
-    """Return whether a tool may be used with an argument: a command, a path or an address.
+    """Decide whether a tool may be used with an argument: a command, a path or an address.
 
     >>> only_git = policy_of(["Bash(git *)"])
     >>> [decide(only_git, "Bash", line).value for line in ("git log", "git log; rm -rf /")]
@@ -132,7 +132,7 @@ def decide(policy: ToolPolicy, tool: str, argument: str = "") -> Answer:
 
 
 def parse_policy(data: Mapping[str, object]) -> ToolPolicy:
-    """Return the policy that a mapping writes; raises ToolPolicyError if it writes none.
+    """Parse a policy; ToolPolicyError if it is not valid.
 
     >>> parse_policy({"mode": "allow_list", "tools": ["Bash", "WebFetch"]}).names("WebFetch")
     True
@@ -152,7 +152,7 @@ def parse_policy(data: Mapping[str, object]) -> ToolPolicy:
 
 
 def policy_of(words: Iterable[str]) -> ToolPolicy:
-    """Return the policy of `:TOOLS:`; a pattern that came apart at its blanks is joined again.
+    """Return the policy of the words of `:TOOLS:`; patterns divided at blanks are joined.
 
     >>> str(policy_of(["git,", "Bash(npm", "test)"]).tools[1])
     'Bash(npm test)'
@@ -162,7 +162,7 @@ def policy_of(words: Iterable[str]) -> ToolPolicy:
 
 
 def tool_name(name: str) -> str:
-    """Return the name that a tool goes by here, whatever its case.
+    """Return our name of a tool, in whatever case it is written.
 
     >>> tool_name("bash"), tool_name("search"), tool_name("mcp__wiki__read")
     ('Bash', 'Grep', 'mcp__wiki__read')
@@ -171,7 +171,7 @@ def tool_name(name: str) -> str:
 
 
 def is_plain(command: str) -> bool:
-    """Tell whether a shell would take a command for one program and its words, and no more.
+    """Return whether a shell would read a command as one program and its arguments.
 
     >>> is_plain("git log --format='%h; %s'"), is_plain("git log; ls"), is_plain("echo $(ls)")
     (True, False, False)
@@ -190,7 +190,7 @@ def _patterns(listed: Iterable[str]) -> tuple[Pattern, ...]:
 
 @lru_cache(maxsize=1024)
 def parse_pattern(text: str) -> Pattern:
-    """Return a pattern from `Tool` or `Tool(pattern)`.
+    """Parse `Tool` or `Tool(pattern)`.
 
     >>> parse_pattern("bash( git log:* )")
     Pattern(tool='Bash', argument='git log *')
@@ -229,15 +229,15 @@ def _denies(pattern: Pattern, name: str, argument: str) -> bool:
         whole = argument.strip(" \t")
         return any(_fits(pattern.argument, part) for part in (whole, *_parts(whole)))
     if name in _PATHS:
-        # What is not a path beneath the working directory is no place for doubt.
+        # A path that may be outside of the working directory is denied.
         return _steps(argument) is None or _fits_path(pattern.argument, argument)
     if name == FETCH:
         return _ADDRESS.fullmatch(argument) is None or _fits_address(pattern.argument, argument)
-    return True  # nothing is known of its argument
+    return True  # nothing is known about its argument
 
 
 def _fits(pattern: str, command: str) -> bool:
-    """Tell whether a command is as a pattern says: `p *`, `* s`, `* w *`, else word for word."""
+    """Match a command with `p *`, `* s`, `* w *`, or word for word."""
     starts, ends = pattern.startswith("* "), pattern.endswith(" *")
     wanted = pattern.removeprefix("* ").removesuffix(" *").split()
     words, said = f" {' '.join(wanted)} ", f" {' '.join(command.split())} "
@@ -249,12 +249,12 @@ def _fits(pattern: str, command: str) -> bool:
 
 
 def _parts(command: str) -> Iterable[str]:
-    """Yield every piece of a command that a shell might run, quoted or not, without its trimmings.
+    """Yield the commands that a shell might run, quoted or not, without quotes and wrappers.
 
     >>> list(_parts("A=1 /bin/ls x && echo $(sudo 'rm' -rf /)"))
     ['ls x', 'echo', 'rm -rf /']
     """
-    is_target = False  # whether the first word may be a file, or a variable without a value
+    is_target = False  # whether the first word may be a file, or an unset variable
     for piece in filter(None, _DIVIDED.split(command.replace("\\\n", ""))):
         if piece in {"<", ">", "$"}:
             is_target = True
@@ -281,14 +281,14 @@ def _steps(path: str) -> list[str] | None:
 
 
 def _fits_path(pattern: str, path: str) -> bool:
-    """Tell whether a path fits a pattern: `*` within one part, `**` over any number of them."""
+    """Match a path: `*` within one part, `**` over any number of them."""
     steps = _steps(path)
-    # Of the signs of fnmatch only `*` is one here.
+    # Of the wildcards of fnmatch only `*` counts.
     plain = pattern.replace("[", "[[]").replace("?", "[?]")
     wanted = [step for step in plain.split("/") if step not in {"", "."}]
     if steps is None or pattern.startswith(("/", "~")) or ".." in wanted:
         return False
-    # Which parts of the pattern may come next; never more of them than it has.
+    # The parts of the pattern that may come next.
     open_at = _after_stars(wanted, {0})
     for step in steps:
         reached = {at for at in open_at if at < len(wanted) and wanted[at] == "**"}
@@ -306,7 +306,7 @@ def _after_stars(wanted: list[str], places: set[int]) -> set[int]:
 
 
 def _fits_address(pattern: str, address: str) -> bool:
-    """Tell whether an address fits `domain:host`, `domain:*.host`, or one that ends with `*`."""
+    """Match an address with `domain:host`, `domain:*.host`, or a prefix that ends with `*`."""
     found = _ADDRESS.fullmatch(address)
     if found is None:
         return False

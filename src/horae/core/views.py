@@ -1,7 +1,7 @@
-"""What crosses a boundary: the API serves these structs, `--json` prints them; and errors.
+"""Structs of the API and of `--json`, and the errors of the service.
 
-A field is written down here and nowhere else: OpenAPI describes what is here. Times are in the zone
-of their entry. A field that may be missing is UNSET, and every other one is always there.
+A field is declared here and nowhere else; OpenAPI is generated from it. Times are in the zone of
+their entry. A field that may be missing is UNSET, and every other one is always present.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from horae.core.command import Unready
     from horae.core.ports import Listed, Run
 
-# No enum: a client of today must take the codes of tomorrow.
+# Not an enum: an old client must accept new codes.
 Code: TypeAlias = Annotated[str, Meta(description="a reason code; others may follow")]
 Facts: TypeAlias = dict[str, Any]
 Time: TypeAlias = Annotated[datetime, Meta(tz=True)]
@@ -38,11 +38,11 @@ Maybe: TypeAlias = UnsetType  # beside a type: the field may be missing
 
 
 LEFT_OUT: Final = b"\n[%d bytes of output left out]\n"  # in an output, in place of the bytes
-RENAMED: Final = {"start": "from", "end": "to"}  # in JSON: `from` is a word of Python
+RENAMED: Final = {"start": "from", "end": "to"}  # in JSON; `from` is a keyword of Python
 
 
 class Shape(Struct, frozen=True, kw_only=True, rename=RENAMED):
-    """What an answer is made of; who reads it takes fields that are new."""
+    """The base of all responses; clients ignore unknown fields."""
 
 
 class Written:
@@ -92,11 +92,11 @@ class LastReceipt(Shape, frozen=True, kw_only=True):
     planned_at: Time
     ended_at: Time | None
     late_seconds: float
-    cost: float | Maybe = UNSET  # of its runs in US dollars, if they say so
+    cost: float | Maybe = UNSET  # of its runs in US dollars, if they report it
 
 
 class EndMark(Shape, frozen=True, kw_only=True):
-    """How one receipt of an entry ended, and how long that took from its start."""
+    """How one receipt of an entry ended, and how long its run took."""
 
     receipt: int
     status: Status
@@ -114,7 +114,7 @@ class EntryRow(EntryLine, frozen=True, kw_only=True):
 class EntryList(Shape, frozen=True, kw_only=True):
     entries: tuple[EntryRow, ...]
     total: int  # with this filter
-    counts: dict[EntryState, int]  # with this filter, but for that of the state
+    counts: dict[EntryState, int]  # with this filter, apart from the state
 
 
 class AcknowledgementLine(Shape, frozen=True, kw_only=True):
@@ -144,7 +144,7 @@ class InboxLine(Written, Shape, frozen=True, kw_only=True):
 
 
 class Inbox(Shape, frozen=True, kw_only=True):
-    """What needs attention; `acknowledged` is what a user knows of."""
+    """The entries that need attention; those in `acknowledged` are known to a user."""
 
     count: int
     entries: tuple[InboxLine, ...]
@@ -206,7 +206,7 @@ class CancelResult(RunLine, frozen=True, kw_only=True):
 
 
 class ReceiptLine(Written, Shape, frozen=True, kw_only=True):
-    """A receipt in the zone of its entry; `times` counts the entry's receipts it stands for."""
+    """A receipt in the zone of its entry; `times` counts the entry's receipts that it replaces."""
 
     receipt: int
     entry: int
@@ -232,7 +232,7 @@ class ReceiptLine(Written, Shape, frozen=True, kw_only=True):
     actor: str
     note: str | None
     node: str | Maybe = UNSET  # in a cluster
-    cost: float | Maybe = UNSET  # of its runs in US dollars, if they say so
+    cost: float | Maybe = UNSET  # of its runs in US dollars, if they report it
 
     @property
     def late(self) -> timedelta:
@@ -249,24 +249,24 @@ class History(Shape, frozen=True, kw_only=True):
 
 
 class CostLine(Shape, frozen=True, kw_only=True):
-    """What runs of a day, an entry or an agent used."""
+    """The usage of a day, an entry or an agent."""
 
     name: str
     runs: int
     cost: float  # in US dollars
     tokens: int
-    silent: int  # of the runs, those that do not say what they cost
+    silent: int  # runs without a known cost
 
 
 class BudgetLine(Shape, frozen=True, kw_only=True):
-    """Where a budget stands in its period."""
+    """The state of a budget in its period."""
 
     budget: str
-    entry: str | None  # the title of the entry, if it is its own
+    entry: str | None  # the title of the entry, if the budget is of one
     spent: str
-    expected: str  # of runs in progress; empty: none is
+    expected: str  # of runs in progress; empty if there are none
     left: str
-    ratio: float  # of the budget that is spent
+    ratio: float  # the spent part
     until: Time
 
 
@@ -280,12 +280,12 @@ class CostReport(Shape, frozen=True, kw_only=True):
 
 
 class ForecastLine(Shape, frozen=True, kw_only=True):
-    """What the scheduled runs of an entry are expected to cost, in US dollars."""
+    """The expected costs of the scheduled runs of an entry, in US dollars."""
 
     entry: int
     title: str
     runs: int
-    each: float | None  # the median of the last runs; null: no run says what it cost
+    each: float | None  # the median of the last runs; null: no run reports its cost
     cost: float
 
 
@@ -313,7 +313,7 @@ class EventPage(Shape, frozen=True, kw_only=True):
 
 
 class AgentPosition(Shape, frozen=True, kw_only=True):
-    """Where in its lifecycle an agent is."""
+    """The position of an agent in its lifecycle."""
 
     state: str
     hits: int
@@ -355,11 +355,11 @@ class EngineLine(Shape, frozen=True, kw_only=True):
 
 
 class DiskLine(Shape, frozen=True, kw_only=True):
-    """What the data directory held when it was measured, and what was free on its disk; bytes."""
+    """The size of the data directory when measured, and the free space of its disk, in bytes."""
 
     at: Time
     free: int
-    held: dict[str, int]  # in its folders, as `runs`, by `ledger`, and by `other` files
+    held: dict[str, int]  # by folder, such as `runs`, and `ledger` and `other` for files
 
     @property
     def words(self) -> str:
@@ -372,7 +372,7 @@ class DiskLine(Shape, frozen=True, kw_only=True):
 class StatusReport(Shape, frozen=True, kw_only=True):
     at: Time
     zone: str
-    stall: str | None  # that the engine starts nothing, though it could
+    stall: str | None  # if the engine starts nothing, although it could
     engine: EngineLine
     entries: int  # that may fire
     counts: dict[Status, int]  # of all receipts that are not final
@@ -386,16 +386,16 @@ class StatusReport(Shape, frozen=True, kw_only=True):
     paused: tuple[EntryLine, ...] = ()
     unarmed: tuple[EntryLine, ...] = ()
     problems: tuple[str, ...] = ()
-    disk: DiskLine | None = None  # null: it is not measured yet
-    spent_today: float | Maybe = UNSET  # in US dollars, if a run of today says what it cost
+    disk: DiskLine | None = None  # null: not measured yet
+    spent_today: float | Maybe = UNSET  # in US dollars, if a run of today reports its cost
 
 
 class WhyLine(Shape, frozen=True, kw_only=True):
-    """What there is to say about one moment: the receipt that covers it, or why it has none."""
+    """The explanation of one time: the receipt that covers it, or why it has none."""
 
     at: Time | None
     said: str
-    moment: bool  # false: there is none in the time that was asked about
+    moment: bool  # false: there is no scheduled time in the requested period
     estimate: bool
     receipt: int | None = None
     key: str | Maybe = UNSET
@@ -417,7 +417,7 @@ class WhyLine(Shape, frozen=True, kw_only=True):
     note: str | Maybe | None = UNSET
     node: str | Maybe = UNSET
     runs: tuple[Attempt, ...] | Maybe = UNSET
-    way: str | Maybe = UNSET  # what starts a run, if something has to be done for it
+    way: str | Maybe = UNSET  # how to start a run, if the user must do something
 
     @property
     def origin(self) -> Origin:
@@ -427,7 +427,7 @@ class WhyLine(Shape, frozen=True, kw_only=True):
 class WhyLines(Shape, frozen=True, kw_only=True):
     at: Time
     entry: EntryLine
-    cannot_run: str | None  # why a run of it could not start now, if that is known
+    cannot_run: str | None  # why a run could not start now, if known
     start: Time | None
     end: Time | None
     answers: tuple[WhyLine, ...]
@@ -526,7 +526,7 @@ class CalendarPath(Shape, frozen=True, kw_only=True):
 
 S = TypeVar("S", bound=Shape)
 
-# How they are made from what the ledger keeps
+# Conversions from what the ledger stores
 
 
 @overload
@@ -534,21 +534,15 @@ def zoned(moment: datetime, zone_name: str) -> datetime: ...
 @overload
 def zoned(moment: datetime | None, zone_name: str) -> datetime | None: ...
 def zoned(moment: datetime | None, zone_name: str) -> datetime | None:
-    """Return a moment as JSON has it: with the offset of a zone.
-
-    >>> from datetime import UTC
-    >>> zoned(datetime(2026, 4, 1, 7, tzinfo=UTC), "Europe/Berlin").isoformat()
-    '2026-04-01T09:00:00+02:00'
-    """
     if moment is None:
         return None
     there = moment.astimezone(zone(zone_name))
-    # Before 1972 an offset may have seconds, which RFC 3339 cannot write.
+    # Before 1972 an offset may have seconds, which RFC 3339 cannot express.
     return there.astimezone(UTC) if (there.utcoffset() or _NONE) % _MINUTE else there
 
 
 def shaped(kind: type[S], zone_name: str, *sources: object, **own: object) -> S:
-    """Return a struct of its *own* values, and for other fields of the first source that has it."""
+    """Return a struct with its *own* values, others from the first source that has them."""
     for name, source in _origins(kind, *map(type, sources)):
         if name not in own:
             own[name] = getattr(sources[source], name)
@@ -562,7 +556,7 @@ def shaped(kind: type[S], zone_name: str, *sources: object, **own: object) -> S:
 
 @cache
 def _origins(kind: type[Shape], *sources: type) -> list[tuple[str, int]]:
-    """Return which source has which field; what none has is its own, or has a default."""
+    """Return the source and name of each field; other fields are own values, or have a default."""
     found = []
     for name in kind.__struct_fields__:
         having = (at for at, each in enumerate(sources) if hasattr(each, name))
@@ -589,7 +583,7 @@ def entry_line(found: Listed, zone_name: str) -> EntryLine:
 
 
 def entry_row(found: Listed, zone_name: str, state: EntryState, known: Sequence[Filed]) -> EntryRow:
-    """Return an entry of a list, with what became of it: the newest receipt first."""
+    """Return an entry of a list; *known* are its receipts, newest first."""
     ends = [
         shaped(EndMark, zone_name, each, each.receipt, receipt=each.number, seconds=_took(each))
         for each in reversed(known)
@@ -628,12 +622,12 @@ def of_receipt(filed: Filed) -> dict[str, object]:
 
 
 def attempts(runs: Iterable[Run], zone_name: str) -> tuple[Attempt, ...]:
-    """Return the runs of a receipt; only one that was let go and met no limit uses an attempt."""
+    """Return the runs of a receipt; only one that was started and met no limit is an attempt."""
     found: list[Attempt] = []
     count = 0
     for run in runs:
         if "by" in run.facts and found[-1:] and found[-1].reason_code == ReasonCode.PROVIDER_ERROR:
-            count -= 1  # `:ELSE:` answers in the same attempt
+            count -= 1  # `:ELSE:` runs in the same attempt
         found.append(shaped(Attempt, zone_name, run, **_of_run(run), attempt=count + 1))
         count += run.outcome not in {None, Status.LIMITED}
     return tuple(found)
@@ -650,7 +644,7 @@ def _of_run(run: Run) -> dict[str, object]:
     return {**known, "node": run.member or UNSET}
 
 
-# What only the engine and the command line know, beside the answers
+# Only between the engine and the command line, not in responses
 
 
 @dataclass(frozen=True, slots=True)
@@ -660,8 +654,8 @@ class EngineFacts:
     pid: int | None = None
     since: str = ""
     problems: tuple[str, ...] = ()
-    stall: str = ""  # that it starts nothing, though it could; above all else
-    user: str = ""  # without an engine: the process that executes a run, in words
+    stall: str = ""  # if it starts nothing, although it could
+    user: str = ""  # without an engine: the process that executes a run
     is_stopping: bool = False
     disk: DiskLine | None = None
 
