@@ -408,7 +408,7 @@ async def test_an_engine_that_comes_three_days_late_honours_the_prefix(
     ("cron", "words"),
     [
         pytest.param("0 6 * * 1-5", "at 06:00 on Monday to Friday", id="every weekday at six"),
-        pytest.param("0 6 1,15 * *", "at 06:00 on the 1st and the 15th", id="the 1st and the 15th"),
+        pytest.param("0 6 1,15 * *", "at 06:00 on the 1st and 15th", id="the 1st and the 15th"),
     ],
 )
 def test_what_is_not_shaped_like_a_calendar_is_written_in_five_fields(

@@ -102,60 +102,38 @@ def _spans(words: Sequence[str], values: Sequence[int]) -> list[str]:
 
 
 def _day_words(rule: Meaning, *, is_daily: bool) -> str:
-    months = _month_words(rule)
-    if rule.days == ALL_DAYS:
-        return " ".join(part for part in ("every day" if is_daily else "", months) if part)
-    of = "of the month"
-    if months:
-        each = "each month " if months.startswith("from") else ""
-        of = f"of {each}{months.removeprefix('in ')}"
-    found = []
-    if dates := _date_words(rule):
-        found.append(f"on {_and(dates)} {of}")
-    if rule.weekdays:
-        found.append(f"on {_weekday_words(rule.weekdays)} {months}".rstrip())
-    if rule.odd_weekdays:
-        odd = [
-            f"the {_ORDINALS[bit // 7 + 1] if bit < 35 else 'last'} {_DAYS[bit % 7]}"
-            for bit in bits(rule.odd_weekdays)
-        ]
-        found.append(f"on {_and(odd)} {of}")
-    return _and(found, link="and also") + (", skipping shorter months" if _skips(rule) else "")
-
-
-def _skips(rule: Meaning) -> bool:
-    """Whether some of the months, and not all, lack a day that is named."""
-    last = max(bits(rule.days), default=0)
-    has_day = {LENGTHS[month - 1] - (month == 2) >= last for month in bits(rule.months)}
-    is_more = rule.days & (rule.days - 1) or rule.weekdays or rule.odd_weekdays or rule.odd_days
-    return False in has_day and bool(True in has_day or is_more)
-
-
-def _month_words(rule: Meaning) -> str:
+    """Return the days, one group for each way in which a rule names them."""
     months = bits(rule.months)
-    if len(months) == 12:
-        return ""
     names = _spans([MONTHS[month - 1].capitalize() for month in months], months)
-    return f"from {names[0]}" if len(months) > 2 and len(names) == 1 else f"in {_and(names)}"
-
-
-def _date_words(rule: Meaning) -> list[str]:
+    season = f"from {names[0]}" if len(names) == 1 < len(months) else f"in {_and(names)}"
+    each = "each month " if season.startswith("from") else ""
+    of = f"of {each}{season.removeprefix('in ')}" if len(months) < 12 else "of the month"
+    season = season if len(months) < 12 else ""
+    if rule.days == ALL_DAYS:
+        return " ".join(part for part in ("every day" if is_daily else "", season) if part)
+    lengths = [LENGTHS[month - 1] - (month == 2 and not season) for month in months]
+    is_alone = not (rule.odd_days or rule.weekdays or rule.odd_weekdays)
     days = bits(rule.days)
-    if days == [1] and not rule.odd_days:
-        return ["the first day"]
-    the = "the " if len(days) < 4 else ""
-    words = _spans([f"{the}{_ordinal(day)}" for day in days], days)
-    words[:1] = [f"the {word.removeprefix('the ')}" for word in words[:1]]
-    for bit in bits(rule.odd_days):
-        if bit == 0:
-            words.append("the last day")
-        elif bit < 32:
-            words.append(f"the {_ORDINALS.get(bit + 1) or _ordinal(bit + 1)}-to-last day")
-        elif bit == 32:
-            words.append("the last working day")
-        else:
-            words.append(f"the working day nearest to the {_ordinal(bit - 32)}")
-    return words
+    days = [day for day in days if day <= max(lengths)] or (days if is_alone else [])
+    dates = _spans([_ordinal(day) for day in days], days)
+    last = [_NTH.get(bit + 1, _ordinal(bit + 1)) for bit in bits(rule.odd_days) if 0 < bit < 32]
+    ends = [*["last"][: rule.odd_days & 1], *(f"{word}-to-last" for word in last)]
+    near = [_ordinal(bit - 32) for bit in bits(rule.odd_days) if bit > 32]
+    nth = [
+        f"the {_NTH[bit // 7 + 1] if bit < 35 else 'last'} {_DAYS[bit % 7]}"
+        for bit in bits(rule.odd_weekdays)
+    ]
+    on_dates = _and([*dates, *ends]) + (" day" if ends else "")
+    groups = (
+        (dates or ends, f"the {'first day' if on_dates == '1st' else on_dates} {of}"),
+        (rule.odd_days >> 32 & 1, f"the last working day {of}"),
+        (near, f"the working day nearest to the {_and(near)} {of}"),
+        (rule.weekdays, f"{_weekday_words(rule.weekdays)} {season}".rstrip()),
+        (nth, f"{_and(nth)} {of}"),
+    )
+    skips = days and min(lengths) < days[-1] <= max(lengths)
+    found = _and([f"on {words}" for is_said, words in groups if is_said], link="and also")
+    return found + (", skipping shorter months" if skips else "")
 
 
 def _weekday_words(weekdays: int) -> str:
@@ -174,7 +152,7 @@ def _year_words(rule: Meaning) -> str:
     return f", {'from' if is_range else 'in'} {_and(spans)}" if years else ""
 
 
-_ORDINALS: Final = {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth"}
+_NTH: Final = {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth"}
 
 
 def _ordinal(number: int) -> str:

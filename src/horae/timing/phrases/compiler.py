@@ -22,7 +22,7 @@ from horae.timing.repeater import Repeater, RepeaterKind, Unit, stamp_text
 
 _DAY: Final = 1440
 _BASE: Final = datetime(2001, 1, 1)  # noqa: DTZ001 - a wall time, on a Monday
-_LONGEST: Final = 2_000
+_LONGEST: Final = 20_000
 _SILENT: Final = frozenset(",&oi@():;_vhlZ!")  # what may stand between the parts of a phrase
 _CRON: Final = re.compile(r"\s*(?:@\S*\s*|[\d*?,/#-]+(?:\s+[\dLW*?,/#-]+(?:\s.*)?)?)", re.DOTALL)
 _LIKE: Final = 'write it like "weekdays at 9"'

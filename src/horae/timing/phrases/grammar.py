@@ -395,7 +395,7 @@ _MACROS: Final = {
     "numbers": "N(?:(?:,?&|,|t)N){0,60}",
     "months": "M(?:(?:,?&|,|/|t)M){0,12}",
     "days": "h?[WPSs](?:(?:,?&|,|/|t)?o?h?[WPSs]){0,12}",
-    "ordinals": "h?[O2](?:(?:,?&|,|/|t)h?[O2]){0,31}",
+    "ordinals": "h?[O2](?:(?:,?&|,|/|t)h?[O2]){0,62}",
     "period": "(?:[eh]?~?_?[Uq]|a[Uq]|[he]?<months>)",
     "past": "(?:H|a?q|NU?)[pt]",
     "clock": "(?:<past>[NK]k?|T|K|Nk|mU?)",
@@ -407,7 +407,7 @@ _MACROS: Final = {
 }
 _Build: TypeAlias = "Callable[[Sequence[Token]], Say]"
 _FORMS: Final[dict[str, _Build]] = {
-    r"c?e(?:N|[~A]|[O2])?[U2q]|o?AU": _every,
+    r"c?e[NmY~AO2]?[U2q]|o?AU": _every,
     r"(?:c|Nz?)?Q": _often,
     r"(?:c|Nz|NU)[ae][U2q]": _count,
     r"@?h?b(?:[eh]~?_?[Uq]|a[Uq])": lambda tokens: Say(
@@ -422,13 +422,13 @@ _FORMS: Final[dict[str, _Build]] = {
     r"o?c?e?[~A]?<days>[RV]?|@hs|F[WPSs]t[WPSs]": _on_days,
     r"xo?<days>": lambda tokens: Say(minus=_values(tokens, "WPSs", 7)),
     r"o?e?<ordinals>[WPs](?:[fi]<period>)?": _nth_day,
-    r"o?(?:eO(?:<sep>h?[O2])*U?|<ordinals>U?|U<numbers>|hsnth[O2])[fi]<period>": _mdays,
+    r"o?(?:eO(?:<sep>h?[O2])*U?|<ordinals>U?|U<numbers>|hsnt<ordinals>)[fi]<period>": _mdays,
     r"oh<ordinals>U?|<ordinals>(?:,?&|,|t)h?[O2]|o?eO(?:<sep>h?[O2])*|oU<numbers>": _mdays,
     r"<when>h?[NO](?:<sep>h?[NO]){0,31}f?<months><year>(?:<sep>h?[NO]f?M<year>){0,12}": _dates,
     r"<when>Mh?[NO]<year>(?:<sep>Mh?[NO]<year>|<sep>h?[NO](?![fMtpk@UHR])){0,12}": _dates,
     r"o?e?X|[ogF]{0,2}W?,?dW?": _dates,
     r"(?:[if]h?|Fe?|e)l?<months>|M(?:,?&|,|/|t)<months>": _months,
-    r"iY(?:(?:,?&|,|t)Y){0,150}|FYtY": lambda tokens: Say(years=_values(tokens, "Y")),
+    r"iY(?:(?:,?&|,|t)Y){0,230}|FYtY": lambda tokens: Say(years=_values(tokens, "Y")),
     r"[@o]?<clock><part>?(?:<sep>@?<hour>){0,50}<part>?": _at,
     r"e?@?K|@<hour><part>?(?:<sep>@?<hour><part>?){0,50}": _at,
     r"NN?<part>|N(?:<sep>N){0,50}k": _at,

@@ -125,7 +125,7 @@ _LEX: Final = re.compile(
   | (?P<ordinal>\d{1,2}(?:st|nd|rd|th)(?:-to-last)?\b)
   | (?P<many>\d{1,2}\ ?[x×](?!\w))
   | (?P<glued>(?<![\w.:])(?=\d{1,4}(?:secs?|mins?|hrs?|[smhdw])(?![\w-]))\d+)
-  | (?P<number>(?<![\w.:$€£#/])\d{1,5}(?![\w%:]|\.\d|/\d|-[A-Za-z]))
+  | (?P<number>(?<![\w.:$€£#/])\d{1,6}(?![\w%:]|\.\d|/\d|-[A-Za-z]))
   | (?P<idiom>\b(?:IDIOMS)\b)
   | (?P<word>(?:\d{1,3}-)?[^\W\d_]+(?:['’][^\W\d_]+)*(?:-[^\W_]+(?:['’][^\W\d_]+)*)*)
   | (?P<dash>--?|[–—])
@@ -195,10 +195,11 @@ def _read(match: re.Match[str]) -> list[Token]:
             symbol, value = "B", int(text[1:])
         case "many":
             symbol, value = "c", int(text.rstrip("x× X"))
-        case "number" | "glued" if len(text) < 5:
+        case "number" | "glued":
             value = int(text)
-            symbol = "N" if len(text) < 4 else "Y" if 1970 <= value <= 2199 else "m"
-            symbol = "." if symbol == "m" and (value % 100 > 59 or value > 2359) else symbol
+            is_clock = len(text) == 4 and value % 100 < 60 and value < 2400
+            is_year = len(text) == 4 and 1970 <= value <= 2199
+            symbol = "Y" if is_year else "m" if is_clock else "N"
         case "idiom":
             symbol, value = next(
                 said
