@@ -281,6 +281,18 @@ def test_a_command_in_the_environment_is_divided_as_a_shell_would_and_no_shell_r
     assert config.agent_command == ("my-agent", "--say", "two words; $HOME")
 
 
+@pytest.mark.usefixtures("root")
+def test_a_list_in_the_environment_is_written_as_in_the_file_or_divided() -> None:
+    for labels in ('["gpu", "berlin"]', "gpu,berlin", "gpu berlin"):
+        assert settings_from(HORAE_CLUSTER_LABELS=labels).cluster_labels == ("gpu", "berlin")
+    for command in ('["claude", "-p"]', "claude -p"):
+        assert settings_from(HORAE_AGENT_COMMAND=command).agent_command == ("claude", "-p")
+    # The program `[` is a command, too.
+    assert settings_from(HORAE_AGENT_COMMAND='[ "a" ]').agent_command == ("[", "a", "]")
+    config = settings_from(HORAE_GIT_LOCAL='["/srv/a.git", "/srv/b.git"]')
+    assert config.git_local == (Path("/srv/a.git"), Path("/srv/b.git"))
+
+
 def test_a_path_begins_at_the_file_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "horae.toml").write_text("crew.def = 'crew.org'\nkeeper.def = '/k.org'\n")
     config = load(tmp_path, environ={"HORAE_LIFECYCLE_DEF": "life.org", "HOME": "/home/ada"})

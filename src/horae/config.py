@@ -194,9 +194,15 @@ def _path(raw: object) -> Path:
     return Path(_text(raw))
 
 
+def _items(raw: object, split: Callable[[str], list[str]]) -> object:
+    """Return a list that is written as one text, as in the file or divided by *split*."""
+    if not isinstance(raw, str):
+        return raw
+    return json.loads(raw) if raw.lstrip().startswith('["') else split(raw)
+
+
 def _command(raw: object) -> tuple[str, ...]:
-    if isinstance(raw, str):
-        raw = shlex.split(raw)  # its ValueError names the quote that is not closed
+    raw = _items(raw, shlex.split)  # its ValueError names the quote that is not closed
     if not isinstance(raw, list | tuple) or not raw:
         raise SettingValueError
     # An argument may be empty or hold a line break; what runs may not.
@@ -230,8 +236,8 @@ def several(
     words: str, read: Callable[[object], T], divider: str = ","
 ) -> SettingKind[tuple[T, ...]]:
     def read_all(raw: object) -> tuple[T, ...]:
-        if isinstance(raw, str):
-            raw = raw.replace(",", " ").split() if divider == "," else raw.split(divider)
+        commas = divider == ","
+        raw = _items(raw, lambda t: t.replace(",", " ").split() if commas else t.split(divider))
         if not isinstance(raw, list | tuple):
             raise SettingValueError
         return tuple(map(read, raw))
