@@ -63,6 +63,10 @@ def test_an_entry_is_run_there_and_its_output_shown_here(elsewhere: Call) -> Non
     assert elsewhere("logs", "Digest").out == "all the news\n"
     [newest] = elsewhere("history", "Digest", "-n", "1", "--json").data
     assert (newest["actor"], newest["note"]) == ("token:ops", "from here")
+    again = elsewhere("retry", str(newest["receipt"]), "--wait")
+    assert (again.code, again.out) == (0, "all the news\n")
+    assert elsewhere("retry", "999999").code == 4
+    [newest] = elsewhere("history", "Digest", "-n", "1", "--json").data
     why = elsewhere("why", "Digest")
     assert why.out.startswith("Digest  plan.org:1  entry ")
     assert f"receipt {newest['receipt']} (key " in why.out

@@ -136,9 +136,9 @@ OLD: Final = {
 # The commands that ask an engine, and so ask the one that HORAE_SERVER names.
 # fmt: off
 _REMOTE: Final = frozenset((
-    "status", "list", "history", "cost", "why", "pause", "resume", "backfill", "run", "logs",
-    "cancel", "prune", "open", "trigger", "approval", "agent tick", "token add", "token list",
-    "token revoke", "token sessions", "token end-session",
+    "status", "list", "history", "cost", "why", "pause", "resume", "backfill", "run", "retry",
+    "logs", "cancel", "prune", "open", "trigger", "approval", "agent tick", "token add",
+    "token list", "token revoke", "token sessions", "token end-session",
 ))
 # fmt: on
 

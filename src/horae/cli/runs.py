@@ -164,8 +164,8 @@ def retry(receipt: int, *, waits: bool | None, raw: bool, place: Place, output: 
     tick of an agent, a new tick starts. A receipt that is still waiting or running cannot be
     retried. The exit code is that of `horae run`.
     """
-    filed = read(place, lambda service: service.filed(receipt))
-    is_tick = filed.receipt.key.startswith("tick:")
+    filed = connection.read_any(place, lambda service: service.receipt(receipt))
+    is_tick = filed.key.startswith("tick:")
     is_watched = sys.stdout.isatty() if waits is None and is_tick else waits
     screen, inside = RunScreen(output, raw=raw, waits=is_watched), actor.own_run(place.directory)
     own = {"receipt": receipt, "parent_run": int(inside) if inside else None}
