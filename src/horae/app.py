@@ -509,11 +509,15 @@ def _crew_of(
     dispatcher = keeper = None
     if crew is not None and config.board_auto_dispatch:
         dispatcher = Dispatcher(board, crew, agents=agents, busy=busy, **common)
-    timeout, heard = config.keeper_timeout, None if dispatcher is None else dispatcher.note_change
-    ledger, clock = context.ledger, context.clock
-    claims_as = BOARD if config.board_members else ""
-    how: dict[str, Any] = {"timeout": timeout, "heard": heard, "claims_as": claims_as}
-    dispatches = DispatchRunner(agents, board, crew, ledger=ledger, clock=clock, **how)
+    dispatches = DispatchRunner(
+        agents,
+        board,
+        crew,
+        ledger=context.ledger,
+        clock=context.clock,
+        heard=None if dispatcher is None else dispatcher.note_change,
+        claims_as=BOARD if config.board_members else "",
+    )
     manifest = config.crew_def or config.keeper_def
     if manifest is not None:
 
@@ -528,7 +532,7 @@ def _crew_of(
             tasks=tasks,
             local=host.trees.local,
             mode=config.keeper_mode,
-            timeout=timeout,
+            timeout=config.keeper_timeout,
             gitops=config.gitops,
             zone_name=context.zone_name,
             is_single=config.crew_def is None,

@@ -80,16 +80,15 @@ def git(*args: str, at: Path) -> str:
 
 
 def ended(client: Client) -> Mapping[str, Any]:
-    """Return the facts of the first receipt of an agent, once it is final."""
+    """Return the facts and the reason of the first receipt of an agent, once it is final."""
 
     def look() -> int:
         return next(
             (each.receipt for each in client.history().receipts if each.ended_at is not None), 0
         )
 
-    receipt = client.receipt(wait_until(look))
-    assert receipt.status == "done", receipt.reason
-    return receipt.runs[-1].facts
+    run = client.receipt(wait_until(look)).runs[-1]
+    return {"reason": run.reason, **run.facts}
 
 
 def tick(client: Client, root: Path) -> Mapping[str, Any]:
@@ -120,13 +119,13 @@ def task(client: Client, root: Path) -> Mapping[str, Any]:
 
 def step(client: Client, root: Path) -> Mapping[str, Any]:
     client.run_now("Digest")
-    facts: Mapping[str, Any] = ended(client)["record"]["steps"][0]["facts"]
-    return facts
+    of_run = ended(client)
+    return {"reason": of_run["reason"], **of_run["record"]["steps"][0].get("facts", {})}
 
 
 def command(client: Client, root: Path) -> Mapping[str, Any]:
     done = run_command("horae", "agent", "run", "wren", "--json", "--root", str(root))
-    assert done.code == 0, done.err
+    assert done.code == 0 or done.data["outcome"] == "killed", done.err
     facts: Mapping[str, Any] = done.data
     return facts
 
@@ -148,3 +147,15 @@ def test_every_way_to_an_agent_is_the_same_run(
     assert git("show", "HEAD:note.txt", at=root) == "note\n"
     assert git("log", "--format=%an", "--", "note.txt", at=root) == "wren\n"
     assert facts["committed"] in git("log", "--format=%H", at=root)
+
+
+@pytest.mark.parametrize("way", [tick, request, trigger, task, step, command])
+def test_the_limit_is_that_of_ticks_for_ticks_and_requests_and_that_of_all_runs_else(
+    root: Path, way: Callable[[Client, Path], Mapping[str, Any]]
+) -> None:
+    (root.parent / "side/claude").write_text("#!/bin/sh\nexec sleep 60\n")
+    own, other = ("keeper", "run") if way in {tick, request} else ("run", "keeper")
+    with (root / "horae.toml").open("a") as settings:
+        settings.write(f'[{own}]\ntimeout = "300ms"\n[{other}]\ntimeout = "1h"\n')
+    with engine_up(root):
+        assert "exceeded the time limit of 300ms" in way(connect(root), root)["reason"]

@@ -133,7 +133,7 @@ def run(
         limit = None if timeout is None else parse_duration(timeout)
     except DurationError as error:
         raise click.UsageError(f"--timeout: {error}.") from None
-    limit = limit or agent.definition.timeout or config.keeper_timeout
+    limit = limit or agent.definition.timeout or config.run_timeout
     # As in the engine: a program that cannot keep the policy of a card is not started.
     tools = None if known.card is None else known.policy
     text = sys.stdin.read() if prompt == "-" else prompt or ASKED

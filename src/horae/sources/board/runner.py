@@ -255,7 +255,6 @@ class DispatchRunner:
     _: KW_ONLY
     ledger: ports.Ledger
     clock: ports.Clock
-    timeout: timedelta | None = None
     heard: Callable[[], None] | None = None
     rest: dispatch.Rest = dispatch.rest_after
     claims_as: str = ""  # one name for all members, else that of each
@@ -361,7 +360,7 @@ class DispatchRunner:
         if errand.member not in members:
             raise ports.RunError(f"{errand.member} is not a member of the crew")
         agent = members[errand.member]()
-        return agent, agent.definition.timeout or self.timeout or self.agents.place.timeout
+        return agent, agent.definition.timeout or self.agents.place.timeout
 
     async def _claim(self, errand: Errand, run: ports.Run, timeout: timedelta) -> tasks.Card | str:
         """Claim a task in its file, or return why it is not to be done any more."""

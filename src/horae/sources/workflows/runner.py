@@ -583,7 +583,9 @@ class WorkflowRun:
         else:
             asked.cancel()
             await asyncio.wait({asked})
-            late = f"the step exceeded the time limit of {format_duration(limit)}"
+            late = self._too_long()
+            if limit == step.timeout:
+                late = f"the step exceeded the time limit of {format_duration(limit)}"
             self._say(step, records.StepStatus.KILLED, self._live.reason or late)
 
     def _note_used(self, step: _Step, facts: Mapping[str, object]) -> None:
