@@ -340,8 +340,10 @@ def test_a_forecast_is_within_a_tenth_of_what_then_happens(seed: int) -> None:
 class History:
     """Runs of a few entries with one purse, driven by the dice, on the real ledger."""
 
-    def __init__(self, dice: Random, ledger: SqliteLedger, *, streams: bool) -> None:
+    def __init__(self, dice: Random, ledger: SqliteLedger, *, streams: bool, most: int) -> None:
         self.dice, self.ledger, self.streams = dice, ledger, streams
+        self.most = most  # runs at a time; one has messages of any cost
+        self.message = 0.01 if most > 1 else dice.uniform(0.01, 0.2)
         self.purse = Purse(
             dice.choice((1, 3, 10)) * DOLLAR,
             Unit.DOLLARS,
@@ -363,7 +365,7 @@ class History:
 
     async def start(self) -> bool:
         self.number += 1
-        entry = self.dice.randrange(1, 4)
+        entry = self.dice.randrange(1, max(self.most, 2))  # of 1 run at a time always the same
         asked = Receipt(
             f"manual:{self.number}",
             Status.WAITING,
@@ -380,7 +382,7 @@ class History:
             await self.ledger.refuse(number, found[0], now=self.now, term=1)
             return False
         await self.ledger.running_many([(number, Process(1, 1))], now=self.now, term=1)
-        wanted = round(self.dice.uniform(0.02, 0.3) * self.purse.amount)
+        wanted = round(self.dice.uniform(max(0.02, self.message), 0.3) * self.purse.amount)
         self.live[number] = (0, wanted, 0)
         self.spent.setdefault(self.purse.period(self.now)[0], 0)
         return True
@@ -389,7 +391,7 @@ class History:
         """Let a run use a little more, and end it if it is done or exceeds its purse."""
         number = self.dice.choice([*self.live])
         used, wanted, _ = self.live[number]
-        step = round(self.purse.amount * 0.01) if self.streams else wanted
+        step = round(self.purse.amount * self.message) if self.streams else wanted
         more = min(step, wanted - used)
         used += more
         self.live[number] = (used, wanted, 0)
@@ -399,10 +401,9 @@ class History:
         self.spent[period] += more
         is_over, outcome = used >= wanted, Status.DONE
         if self.streams:
-            exceeded = await self.ledger.use(
-                number, [self.purse], Usage(used), now=self.now, term=1
-            )
-            if exceeded is not None:
+            ahead = Usage(0 if is_over else step)
+            [found] = await self.ledger.use(number, [self.purse], Usage(used), now=self.now, term=1)
+            if found.is_exceeded(ahead):
                 is_over, outcome = True, Status.KILLED
         if is_over:
             del self.live[number]
@@ -419,7 +420,7 @@ class History:
                 self.dice.choice((MINUTE, 7 * MINUTE, HOUR, 5 * HOUR, DAY)) * self.dice.random()
             )
             room = self.most_live()
-            if len(self.live) < 4 and self.dice.random() < 0.5:
+            if len(self.live) < self.most and self.dice.random() < 0.5:
                 await self.start()
             elif self.live:
                 await self.go_on()
@@ -433,15 +434,19 @@ class History:
             assert spent <= self.purse.amount + most, (period, spent, self.purse)
 
 
-@pytest.mark.parametrize("streams", [True, False], ids=["with a stream", "without a stream"])
+@pytest.mark.parametrize(
+    ("streams", "most"),
+    [(True, 4), (True, 1), (False, 4)],
+    ids=["with streams", "with a stream of costly messages", "without a stream"],
+)
 @story
 async def test_no_history_spends_more_than_the_budget_and_what_runs_in_progress_cost(
-    streams: bool,
+    streams: bool, most: int
 ) -> None:
     full = 0
     for seed in range(scaled(1000, few=50)):
         ledger = await SqliteLedger.in_memory()
-        history = History(Random(seed), ledger, streams=streams)
+        history = History(Random(seed), ledger, streams=streams, most=most)
         await history.play(120 if streams else 40)
         history.check()
         full += any(each > 0.9 * history.purse.amount for each in history.spent.values())

@@ -2515,10 +2515,9 @@ class BudgetSuite:
         purses = parse_budget("$1/day", "UTC", "all")
         run = await run_of(ledger, entry, "manual:1", NOW)
         await ledger.draw(run, purses, now=NOW, term=1)
-        assert await ledger.use(run, purses, Usage(999_999, 10), now=NOW, term=1) is None
-        exceeded = await ledger.use(run, purses, Usage(1_000_001, 11), now=NOW, term=1)
-        assert exceeded is not None
-        assert exceeded.purse == purses[0]
+        for cost, is_exceeded in ((999_999, False), (1_000_001, True)):
+            [found] = await ledger.use(run, purses, Usage(cost, 11), now=NOW, term=1)
+            assert (found.purse, found.is_exceeded()) == (purses[0], is_exceeded)
         await over(ledger, run, NOW)
         costs = await ledger.costs(since=NOW, until=NOW + TWO_DAYS)
         assert [(each.cost, each.tokens, each.title) for each in costs] == [

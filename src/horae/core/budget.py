@@ -25,6 +25,7 @@ LAST: Final = 20  # runs of an entry whose median is what the next one is expect
 FORECAST: Final = 100
 LONGEST: Final = timedelta(days=32)  # upper bound of a period
 NEAR: Final = 0.8  # the part of a purse from which on an alert may follow
+MOST: Final = 1.05  # the part of a purse that the next message of a run must not exceed
 ALL: Final = "all"  # the purse that every run draws on
 CREW: Final = "crew"
 BOARD: Final = "board"
@@ -157,6 +158,9 @@ class Usage(NamedTuple):
         return {Unit.DOLLARS: self.cost, Unit.TOKENS: self.tokens, Unit.RUNS: 1}[unit]
 
 
+NOTHING: Final = Usage()
+
+
 def usage_of(facts: Mapping[str, object]) -> Usage:
     cost, tokens = facts.get("cost"), facts.get("tokens")
     return Usage(
@@ -221,6 +225,21 @@ class Balance(NamedTuple):
     @property
     def has_room(self) -> bool:
         return 0 < self.left >= self.own
+
+    def is_exceeded(self, ahead: Usage = NOTHING) -> bool:
+        """Tell whether the purse is exceeded, or would be with the usage *ahead* of a run."""
+        purse, used = self.purse, self.spent + self.live
+        coming = 0 if purse.unit is Unit.RUNS else ahead.of(purse.unit) or 0
+        return used > purse.amount or used + coming > MOST * purse.amount
+
+    @property
+    def exceeded(self) -> str:
+        """Why a run in progress is ended."""
+        purse, used = self.purse, self.spent + self.live
+        spent = purse.words(used)
+        if used > purse.amount:
+            return f"the run exceeded the budget {purse}: {spent} spent"
+        return f"the next message of the run would exceed the budget {purse}: {spent} spent"
 
     @property
     def words(self) -> str:

@@ -456,8 +456,8 @@ class Ledger(Protocol):
 
     async def use(
         self, run: int, purses: Sequence[Purse], usage: Usage, *, now: datetime, term: int
-    ) -> Balance | None:
-        """Record the usage so far of a run in progress; return a purse that it exceeds, if any."""
+    ) -> list[Balance]:
+        """Record the usage so far of a run in progress; return the purses with it."""
 
     async def refuse(self, run: int, balance: Balance, *, now: datetime, term: int) -> bool:
         """Give back a run for which a purse has no room; its receipt is skipped.

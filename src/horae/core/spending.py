@@ -94,10 +94,16 @@ class Spending:
                 return Reason(ReasonCode.BUDGET, words)
         return None
 
-    async def use(self, run: int, balances: Iterable[Balance], usage: Usage) -> Balance | None:
-        """Record the usage of a run in progress; return a purse that is exceeded, if any."""
+    async def use(
+        self, run: int, balances: Iterable[Balance], usage: Usage, ahead: Usage
+    ) -> Balance | None:
+        """Record the usage of a run in progress; return a purse that it exceeds, if any.
+
+        *ahead* is the likely usage of its next message.
+        """
         purses, now = [each.purse for each in balances], self.clock.now()
-        return await self.ledger.use(run, purses, usage, now=now, term=self.term)
+        found = await self.ledger.use(run, purses, usage, now=now, term=self.term)
+        return next((each for each in found if each.is_exceeded(ahead)), None)
 
 
 SHORTEST: Final = timedelta(minutes=1)

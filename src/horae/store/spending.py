@@ -94,15 +94,14 @@ def use(
     usage: Usage,
     *,
     now: datetime,  # noqa: ARG001
-) -> Balance | None:
-    """Note what a run in progress has used so far; return a purse that it exceeds, if any."""
+) -> list[Balance]:
+    """Record the usage so far of a run in progress; return the purses with it."""
     tx.change("purse.use", number=number, cost=usage.cost, tokens=usage.tokens)
     run = tx.run(number)
     filed = None if run is None else tx.receipt(run.receipt)
     if run is None or filed is None:
-        return None
-    found = balances(tx, purses, now=run.started_at, entry=filed.entry, is_exact=True)
-    return next((each for each in found if each.spent + each.live > each.purse.amount), None)
+        return []
+    return balances(tx, purses, now=run.started_at, entry=filed.entry, is_exact=True)
 
 
 def refuse(tx: Transaction, number: int, found: Balance, *, now: datetime) -> bool:

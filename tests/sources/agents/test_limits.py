@@ -253,6 +253,48 @@ async def test_a_tick_without_room_in_the_budget_of_its_agent_is_skipped_and_a_t
         assert ground.starts() == Counter({"wren agent": 1})
 
 
+def message(tokens: tuple[int, int], part: str = "tool_use") -> str:
+    """Return what Claude Code prints of one message, at $3 and $15 for a million tokens."""
+    usage = dict(zip(("input_tokens", "output_tokens"), tokens, strict=True))
+    said = {"id": "msg_1", "model": "claude-sonnet-4-5", "content": [{"type": part}]}
+    return json.dumps({"type": "assistant", "message": said | {"usage": usage}}) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("prints", "why", "cost"),
+    [
+        (
+            message((100_000, 50_000), "text"),
+            "the run exceeded the budget $1/day of agent:wren: $1.05 spent",
+            1.05,
+        ),
+        (
+            message((100_000, 20_000)),
+            "the next message of the run would exceed the budget $1/day of agent:wren: $0.60 spent",
+            0.6,
+        ),
+        # It has ended itself, since it was told with --max-budget-usd what is left.
+        ((DATA / "claude-stream-budget.jsonl").read_text(), "Reached maximum budget ($0.1)", 0.375),
+    ],
+)
+@story
+async def test_a_run_is_ended_at_its_budget(
+    ground: Ground, prints: str, why: str, cost: float
+) -> None:
+    ground.program("claude", prints)
+    rest = "exit 1" if "Reached" in why else "exec sleep 60"
+    script = ground.side / "claude"
+    script.write_text(script.read_text().replace("exit 1", rest))
+    ground.member("wren", f"{ground.side}/claude", ":BUDGET: $1/day")
+    async with ground.kept() as app:
+        await ticked(app, "wren")
+        [over] = await ended(app, 1)
+        reason = over.receipt.reason
+        assert (over.status, reason, reason.code) == (Status.KILLED, why, ReasonCode.BUDGET)
+        [run] = await app.ledger.runs_of(over.number)
+        assert run.facts["cost"] == cost
+
+
 @story
 async def test_two_accounts_of_one_program_do_not_hold_each_other(ground: Ground) -> None:
     ground.program("claude", rejected(ground.clock.now() + HOUR))

@@ -27,6 +27,7 @@ class Fault(StrEnum):
     LIMIT = "limit"  # the account has used what it may
     OVERLOAD = "overload"
     ERROR = "error"  # another error of the provider, or none could be reached
+    BUDGET = "budget"  # the program has spent what it was let spend
 
 
 _LIMIT: Final = re.compile(

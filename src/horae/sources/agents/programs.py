@@ -11,9 +11,11 @@ import math
 import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from horae.core.budget import NOTHING, Usage, usage_of
 from horae.core.ports import read_json
 from horae.core.tool_policy import BASH, GIT, GREP, READ, Mode, Pattern, ToolPolicy
 from horae.sources.agents.limits import Fault, at_epoch, fault_in, reset_in
@@ -352,6 +354,9 @@ def _claude(printed: str) -> Result | None:
         or _text(said.get("subtype"))
         or "the agent reported a failure without a reason"
     )
+    fault = fault_in("", status=_count(said.get("api_error_status")))
+    if said.get("subtype") == "error_max_budget_usd":
+        fault = Fault.BUDGET
     return Result(
         text,
         why if has_failed else "",
@@ -363,7 +368,7 @@ def _claude(printed: str) -> Result | None:
         model=_only(_table(said.get("modelUsage"))),
         # It names the session that it was asked to go on with, also if it does not know it.
         session="" if turns == 0 else _session(said.get("session_id")),
-        fault=Fault.LIMIT if limit else fault_in("", status=_count(said.get("api_error_status"))),
+        fault=Fault.LIMIT if limit else fault,
         resets_at=at_epoch(limit.get("resetsAt")),
     )
 
@@ -379,6 +384,7 @@ class TokenCounts(NamedTuple):
 class Meter:
     """What a program that streams its events has used so far, by its messages."""
 
+    goes_on: bool = False  # whether the last message calls a tool, so that another one follows
     _of: dict[str, tuple[str, TokenCounts]] = field(default_factory=dict)  # with their models
 
     def feed(self, printed: str) -> bool:
@@ -396,8 +402,18 @@ class Meter:
             name = _text(message.get("id")) or str(len(self._of))
             counts = TokenCounts(plain + written + read, written, read, got)
             self._of[name] = _text(message.get("model")), counts
-            is_told = True
+            parts = message.get("content")
+            kinds = [_table(part).get("type") for part in parts] if isinstance(parts, list) else []
+            self.goes_on, is_told = "tool_use" in kinds, True
         return is_told
+
+    def ahead(self, named: str = "") -> Usage:
+        """Return what the next message may use, if there is one: as much as any before it."""
+        if not self.goes_on:
+            return NOTHING
+        costs = [price(model or named, counts) or 0.0 for model, counts in set(self._of.values())]
+        tokens = max(counts.sent + counts.got for _, counts in self._of.values())
+        return usage_of({"cost": max(costs), "tokens": tokens})
 
     def total(self, named: str = "") -> Result:
         """Return the tokens, and what they cost; *named* is the model of what names none."""
@@ -415,13 +431,14 @@ class Meter:
         )
 
 
+@lru_cache(maxsize=1024)  # a look-up takes 0.4 ms, and a watched run asks again and again
 def price(model: str, counts: TokenCounts) -> float | None:
     """Return what tokens of a model cost in US dollars, by its list price; None: not known."""
     try:
-        from genai_prices import Usage, calc_price
+        from genai_prices import Usage as Priced, calc_price
     except ImportError:  # of the extra `model`
         return None
-    usage = Usage(
+    usage = Priced(
         input_tokens=counts.sent,
         cache_write_tokens=counts.written,
         cache_read_tokens=counts.read,

@@ -99,6 +99,7 @@ _CODES: Final = {
     Fault.LIMIT: ReasonCode.USAGE_LIMIT,
     Fault.OVERLOAD: ReasonCode.OVERLOADED,
     Fault.ERROR: ReasonCode.PROVIDER_ERROR,
+    Fault.BUDGET: ReasonCode.BUDGET,
 }
 _LONGEST_RESULT: Final = 8 << 20
 _LONGEST_SESSION: Final = 1 << 10
@@ -637,7 +638,7 @@ class AgentRun:
         _remove(directory / PROMPT_NAME)
         ended, self.answer = await self.host.over(ended, directory, self.how, secrets)
         if over is not None and ended.outcome is Status.KILLED:
-            return structs.replace(ended, reason=Reason(ReasonCode.BUDGET, _exceeded(over)))
+            return structs.replace(ended, reason=Reason(ReasonCode.BUDGET, over.exceeded))
         return ended
 
     @property
@@ -660,15 +661,16 @@ class AgentRun:
             is_told = not meter.feed(lines.decode("utf-8", "replace")) and is_told
             if not data and not is_told:
                 used = usage_of((await asyncio.to_thread(meter.total, named)).facts())
+                ahead = await asyncio.to_thread(meter.ahead, named)
                 try:
-                    over = await self.spending.use(self.spec.run, self.balances, used)
+                    over = await self.spending.use(self.spec.run, self.balances, used, ahead)
                 except LedgerUnavailableError as error:
                     log.debug("what run %d spends is not recorded yet: %s", self.spec.run, error)
                     over = None
                 else:
                     is_told = True
                 if over is not None:
-                    self.live.cancel(_exceeded(over))
+                    self.live.cancel(over.exceeded)
                     return over
             if not data:
                 await asyncio.sleep(_LOOK)
@@ -687,11 +689,6 @@ async def _stopped(watching: asyncio.Task[Balance]) -> Balance | None:
         return None
 
 
-def _exceeded(over: Balance) -> str:
-    spent = over.purse.words(over.spent + over.live)
-    return f"the run exceeded the budget {over.purse}: {spent} spent"
-
-
 def _with_result(ended: Ended, result: programs.Result, how: _How) -> Ended:
     text = result.text
     text = text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
@@ -702,9 +699,12 @@ def _with_result(ended: Ended, result: programs.Result, how: _How) -> Ended:
     if ended.outcome in {Status.KILLED, Status.INTERRUPTED} or not result.is_read:
         return ended
     if result.error:
-        fault = result.fault if account else None
-        reason = Reason(_CODES[fault], shown(result.error))
-        outcome = Status.LIMITED if reason.code in LIMITS else Status.FAILED
+        fault = result.fault if account or result.fault is Fault.BUDGET else None
+        reason, outcome = Reason(_CODES[fault], shown(result.error)), Status.FAILED
+        if fault is Fault.BUDGET:
+            outcome = Status.KILLED
+        elif reason.code in LIMITS:
+            outcome = Status.LIMITED
         return structs.replace(ended, outcome=outcome, reason=reason, until=result.resets_at)
     if ended.exit_code != 0:
         return ended
