@@ -1,1 +1,0 @@
-"""Several nodes on one ledger: the queue of receipts."""

@@ -1,4 +1,4 @@
-"""Runs on many machines: the leader puts receipts into a queue, and each machine takes its own.
+"""Runs on several nodes: the leader puts receipts into a queue, and each node takes its own.
 
     leader   gate → a job in the queue
     member   job → starting → running → go → end, fenced by its own lease
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CANCEL: Final = "cancel"  # the event by which a leader asks a machine to end a run
-ANY: Final = "any"  # the ability that every machine has
-HOME: Final = timedelta(seconds=2)  # for which only the machine is asked that an agent prefers
-AGAIN: Final = timedelta(seconds=5)  # after which a receipt that nobody claimed is put in again
+CANCEL: Final = "cancel"  # the event by which a leader requests the end of a run
+ANY: Final = "any"  # the label that every node has
+HOME: Final = timedelta(seconds=2)  # for which only an agent's preferred node may take a receipt
+AGAIN: Final = timedelta(seconds=5)  # after which an unclaimed receipt is queued again
 
 
 def on_host(machine: str) -> str:
@@ -53,15 +53,15 @@ class SharedLedger(Ledger, Protocol):
     async def decide_and_enqueue(
         self, steps: Sequence[EntryStep], jobs_of: QueueJobs, *, now: datetime, term: int
     ) -> Sequence[Filed]:
-        """File receipts, and put in what *jobs_of* makes of them, in one commit.
+        """File receipts, and queue the jobs that *jobs_of* returns for them, in one transaction.
 
-        It is asked on the loop, before the commit; again, if what it was asked of was undone.
+        *jobs_of* is called on the loop, before the commit, and again after a rollback.
         """
 
     async def machines(self) -> tuple[Machine, ...]: ...
 
     async def under_way(self) -> list[Filed]:
-        """Return the receipts that a machine has."""
+        """Return the receipts that nodes have claimed."""
 
     async def several(self, receipts: Sequence[int]) -> list[Filed]: ...
     async def open_runs_of(self, receipts: Sequence[int]) -> list[Run]: ...
@@ -69,13 +69,13 @@ class SharedLedger(Ledger, Protocol):
 
 @dataclass(slots=True)
 class _Queued:
-    filed: Filed  # which the gate has let in, and no machine has yet
+    filed: Filed  # admitted, and not claimed by a node
     holding: Holding
     tries: int = 1
-    tried_at: timedelta | None = None  # by what has elapsed; None: it could not be put in
+    tried_at: timedelta | None = None  # uptime when it was queued; None: that failed
 
     def is_same(self, filed: Filed) -> bool:
-        """Tell whether it was not claimed and given back meanwhile."""
+        """Return whether a receipt was not claimed and given back meanwhile."""
         was = self.filed
         return (was.entry, was.receipt.key, was.attempts, was.deaths, was.receipt.start_at) == (
             filed.entry, filed.receipt.key, filed.attempts, filed.deaths, filed.receipt.start_at
@@ -87,7 +87,7 @@ class Carried(Launch):
     ledger: SharedLedger
     gate: Gate = field(kw_only=True)
     _queued: dict[int, _Queued] = field(default_factory=dict)
-    _under_way: dict[int, Filed] = field(default_factory=dict)  # what is queued, too
+    _under_way: dict[int, Filed] = field(default_factory=dict)  # including queued ones
     _live: dict[int, Run] = field(default_factory=dict)
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -106,7 +106,7 @@ class Carried(Launch):
         numbers: set[int] = set()
 
         def jobs_of(filed: Sequence[Filed]) -> Sequence[QueueJob]:
-            if numbers:  # it was undone, and its numbers are given again
+            if numbers:  # after a rollback, the numbers are assigned again
                 self.gate.keep(lambda number: number not in numbers)
                 for number in numbers:
                     self.gate.release(number)
@@ -120,12 +120,12 @@ class Carried(Launch):
             return await self.ledger.decide_and_enqueue(steps, jobs_of, now=now, term=self.term)
         except BaseException:
             self.gate.keep(lambda number: number not in numbers)
-            for each in new:  # if they are there, so are their jobs, and a machine may have them
+            for each in new:  # their jobs are committed with them, and may be claimed already
                 each.tried_at = None
             self.is_unsure = True
             raise
         finally:
-            self._know(new)  # not before: who looks at them would not find them
+            self._know(new)  # not before: they were not committed
 
     def start(self, receipts: Iterable[Filed], refused: Reason | None = None) -> None:
         if refused is not None:
@@ -149,11 +149,11 @@ class Carried(Launch):
         return True
 
     async def stop(self, *, within: timedelta, reason: Reason) -> None:  # noqa: ARG002
-        """Wait for what is being written; the runs go on under the next leader."""
+        """Wait for writes in progress; the runs continue under the next leader."""
         await self.rest()
 
     async def look_back(self) -> None:
-        """Take over what machines have; what is queued passes the gate again."""
+        """Take over the receipts of nodes; queued ones pass the gate again."""
         new = [each for each in await self.ledger.under_way() if each.number not in self._under_way]
         for filed in new:
             self._under_way[filed.number] = filed
@@ -161,11 +161,11 @@ class Carried(Launch):
         await self.look([each.number for each in new])
 
     async def reconcile(self) -> None:
-        self.is_unsure = False  # first: what fails meanwhile has to be looked at again
+        self.is_unsure = False  # first: another failed write sets it again
         try:
             await self.look_back()
             await self.look(self.receipts)
-        except BaseException:  # also if it is given up in the middle
+        except BaseException:  # includes cancellation
             self.is_unsure = True
             raise
 
@@ -174,10 +174,10 @@ class Carried(Launch):
         await self.look([n for n in told if n is not None and n in self._under_way])
 
     async def look(self, numbers: Sequence[int]) -> None:
-        """Look at where receipts that are under way stand now."""
+        """Update the status of receipts under way."""
         if not numbers:
             return
-        async with self._looking:  # of two looks the later one must also be heeded later
+        async with self._looking:  # the results must be applied in the order of the queries
             found = {filed.number: filed for filed in await self.ledger.several(numbers)}
             unknown = [
                 n
@@ -206,7 +206,7 @@ class Carried(Launch):
                     self._end(number, filed)
 
     async def requeue(self) -> None:
-        """Put in again what nobody has claimed, for whatever reason."""
+        """Queue unclaimed receipts again, whatever the reason."""
         await self.look([*self._queued])
         late = [each for each in self._queued.values() if self._is_late(each)]
         for each in late:
@@ -234,11 +234,11 @@ class Carried(Launch):
 
     def _job(self, queued: _Queued) -> QueueJob:
         number = queued.filed.number
-        key = f"{number}:{self.term}:{queued.tries}"  # a later one is another job
+        key = f"{number}:{self.term}:{queued.tries}"  # a later attempt is another job
         return QueueJob(number, self._ability(queued), self.term, key)
 
     def _ability(self, queued: _Queued) -> str:
-        """Return what a machine must be; at first, the one that an agent prefers."""
+        """Return the label that a node must have; at first, that of the agent's preferred node."""
         holding, ask = queued.holding, queued.holding.ask
         machines = self.gate.capacity.machines or ()
         if holding.rides and ask.parent is not None:
@@ -247,7 +247,7 @@ class Carried(Launch):
             return on_host(holding.machine)
         if not ask.requires:
             return ANY
-        if len(ask.requires) > 1:  # no ability says so
+        if len(ask.requires) > 1:  # no single label means all of them
             fit = (each.name for each in machines if each.suits(ask.requires))
             return on_host(next(fit, holding.machine))
         [label] = ask.requires
@@ -276,11 +276,11 @@ class Carried(Launch):
 
 @dataclass(eq=False)
 class Worker(Launch):
-    """The runs of one machine, each of which it has claimed itself."""
+    """The runs of one node, each of which it has claimed itself."""
 
     ledger: SharedLedger
     card: NodeDescription = field(kw_only=True)
-    may_claim: Callable[[], bool] = field(kw_only=True)  # whether its lease is to be trusted
+    may_claim: Callable[[], bool] = field(kw_only=True)  # whether its lease may be trusted
     newest_term: Callable[[], int] = field(kw_only=True, default=lambda: 0)  # that is known
     over: Callable[[Run], Coroutine[Any, Any, None]] | None = field(kw_only=True, default=None)
     _claiming: int = 0
@@ -292,12 +292,12 @@ class Worker(Launch):
 
     @property
     def known(self) -> tuple[str, ...]:
-        """What this machine is able to do; its name is a label, too."""
+        """The labels of this node, including its name."""
         own = sorted({self.card.name, *self.card.labels})
         return (ANY, on_host(self.card.name), *map(with_label, own))
 
     def abilities(self) -> tuple[str, ...]:
-        """Return what of that it can do now; what was started inside a run has its slot."""
+        """Return the labels for which there is a slot; a run inside a run needs none."""
         if not self.can_claim:
             return ()
         return self.known if self.room > 0 else (on_host(self.card.name),)
@@ -311,7 +311,7 @@ class Worker(Launch):
         return self.card.slots - self._claiming - self._held
 
     async def claim(self, number: int, term: int) -> bool:
-        """Claim a receipt and let it run; False: it waits, and cannot have its slot here now."""
+        """Claim a receipt and start it; False: it waits, and there is no slot for it here."""
         self._claiming += 1
         try:
             return await self._claims.add((number, term))
@@ -338,7 +338,6 @@ class Worker(Launch):
         return sum(not self._rides(story.filed) for story in self._stories.values())
 
     def _rides(self, filed: Filed) -> bool:
-        """Tell whether a run was started inside one of this machine, whose slot it has."""
         return filed.parent is not None and filed.parent in self._stories
 
     async def _claim_all(self, jobs: Sequence[tuple[int, int]]) -> Sequence[bool]:
@@ -359,7 +358,7 @@ class Worker(Launch):
         self._stories |= stories
         await self._start_all([*stories.values()], None)
         done |= {number: story.run is not None for number, story in stories.items()}
-        # What a leader before has put in, the next one lets in anew.
+        # What a previous leader queued is admitted again by this one.
         return [term != self.term or done.get(number, False) for number, term in jobs]
 
     def _leave(self, story: StartedRun, then: Filed | RunOver | None) -> None:

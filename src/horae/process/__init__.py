@@ -1,1 +1,0 @@
-"""Processes: how a command is started, watched and ended with all that it started."""

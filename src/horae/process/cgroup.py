@@ -1,4 +1,4 @@
-"""Cgroups of version 2: whether one was delegated to us, and what that gives.
+"""Cgroups of version 2: whether one is delegated to the engine, and which limits it allows.
 
 the delegated one        its `cgroup.subtree_control` says what can be limited
   engine                 the engine, its launcher and the supervisors
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
     from horae.process.tree import CgroupOrder
 
-HOME: Final = "engine"  # the one below the delegated in which the engine itself lives
+HOME: Final = "engine"  # the child cgroup of the engine itself
 CONTROLLERS: Final = ("memory", "pids", "cpu")
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _PROCESSES: Final = Path("/proc")
-_MARKS: Final = ("user.delegate", "trusted.delegate")  # how systemd says that a cgroup is ours
+_MARKS: Final = ("user.delegate", "trusted.delegate")  # set by systemd to mark delegation
 _REMEDY: Final = "with systemd, set Delegate=yes and DelegateSubgroup=engine"
-_PERIOD: Final = 100_000  # microseconds over which the use of processors is counted
+_PERIOD: Final = 100_000  # microseconds, the accounting period of CPU use
 
 
 @dataclass(frozen=True, slots=True)
 class CgroupLimits:
-    """What all processes of a run may use together; `memory_from` names the memory's setting."""
+    """The limits of a run's processes together; `memory_from` names the memory's setting."""
 
     memory_max: int | None = None  # bytes
     pids_max: int | None = None
@@ -43,23 +43,23 @@ class CgroupLimits:
     def before(self) -> list[tuple[bytes, bytes]]:
         if self.memory_max is None:
             return []
-        # Without swap, or the limit would hold nothing.
+        # Without swap, or memory would not be limited.
         return [(b"memory.max", b"%d" % self.memory_max), (b"memory.swap.max", b"0")]
 
     def after(self) -> list[tuple[bytes, bytes]]:
-        """Return files, and what is to be in them as soon as the supervisor is out again."""
+        """Return files and their content for the time after the supervisor has left the cgroup."""
         written = []
-        if self.memory_max is not None:  # half a run is of no use
+        if self.memory_max is not None:  # kill all processes of the run, not one of them
             written.append((b"memory.oom.group", b"1"))
         if self.pids_max is not None:
             written.append((b"pids.max", b"%d" % self.pids_max))
         if self.cpu_max is not None:
-            quota = max(1000, int(self.cpu_max * _PERIOD))  # the least that the system takes
+            quota = max(1000, int(self.cpu_max * _PERIOD))  # the minimum of the kernel
             written.append((b"cpu.max", b"%d %d" % (quota, _PERIOD)))
         return written
 
     def told(self) -> list[tuple[bytes, bytes, str, str]]:
-        """Return for each limit that can be hit the file and the word that count, and a message."""
+        """Return the file, the counter and a message of each limit that can be exceeded."""
         words = "killed: the machine or the Horae service ran out of memory"
         found = [(b"memory.events", b"oom_kill", "no_memory", words)]
         if self.memory_max is not None:
@@ -72,7 +72,6 @@ class CgroupLimits:
         return found
 
     def over(self, other: CgroupLimits) -> CgroupLimits:
-        """Return these, and where they say nothing those of another."""
         memory = other if self.memory_max is None else self
         return CgroupLimits(
             memory.memory_max,
@@ -83,7 +82,7 @@ class CgroupLimits:
 
 
 class ParentCgroup:
-    """A cgroup that was delegated to us, as one engine uses it, with the cgroups of its runs."""
+    """A delegated cgroup, and the cgroups of the runs of one engine in it."""
 
     def __init__(self, above: Path, home: Path, *, data: Path) -> None:
         self.path = above
@@ -92,9 +91,9 @@ class ParentCgroup:
         self._start = f"run-{tag}-"
 
     def open(self) -> None:
-        """Let everything be limited that the system lets us limit, and kill what is left over."""
-        for each in CONTROLLERS:  # one by one: the system takes all of a line, or nothing
-            with suppress(OSError):  # `horae doctor` says which limits are missing
+        """Enable the available controllers, and kill what the last engine left."""
+        for each in CONTROLLERS:  # one by one: the kernel accepts a line as a whole or not at all
+            with suppress(OSError):  # `horae doctor` reports missing limits
                 overwrite(os.fsencode(self.path / "cgroup.subtree_control"), b"+" + each.encode())
         for path in self.left_over():
             kill(os.fsencode(path))
@@ -105,7 +104,7 @@ class ParentCgroup:
         return start, home, limits.before(), limits.after(), limits.told()
 
     def left_over(self) -> list[Path]:
-        with suppress(OSError):  # without the directory there is none
+        with suppress(OSError):  # without the directory there is no cgroup
             return [each for each in self.path.iterdir() if each.name.startswith(self._start)]
         return []
 
@@ -114,7 +113,7 @@ class ParentCgroup:
 
 
 def is_cleared(cgroup: Path) -> bool:
-    """Kill all that is in a cgroup; True: nothing is left, and it is removed if it can be."""
+    """Kill all processes of a cgroup; True: it is empty, and removed if possible."""
     path = os.fsencode(cgroup)
     if not cgroup.exists():
         return True
@@ -133,14 +132,13 @@ def _size(size: int) -> str:
 
 
 def delegated_cgroup() -> Path | None:
-    """Return the cgroup under which runs may have their own, if one was delegated to us."""
-    # For the engine alone: it may move to make room, since nobody may be in a cgroup that has
-    # limits. Newer systemd puts it there itself (DelegateSubgroup=).
+    # For the engine only: it moves into a child, as a cgroup with limits may
+    # not contain processes. Newer systemd moves it itself (DelegateSubgroup=).
     own = own_cgroup()
     if own is None:
         return None
     home = own / HOME
-    with suppress(OSError):  # then it stays where it is
+    with suppress(OSError):  # then it is not moved
         is_alone = (own / "cgroup.procs").read_text().split() == [str(os.getpid())]
         if is_alone and _is_delegated(own):
             home.mkdir(exist_ok=True)
@@ -163,7 +161,7 @@ class CgroupStatus:
         return f"cgroups below {self.path}: {can}all processes of a run can be killed at once"
 
     def unheld(self, limits: CgroupLimits) -> Iterator[tuple[str, str]]:
-        """Yield each setting that asks for a limit that does not hold, and why it does not."""
+        """Yield each setting whose limit cannot be applied, and why."""
         for controller, setting, most in (
             ("memory", "run.memory", limits.memory_max),
             ("pids", "run.processes", limits.pids_max),
@@ -176,7 +174,7 @@ class CgroupStatus:
 
 
 def standing(process: int | None = None) -> CgroupStatus:
-    """Return what cgroups can do for the runs of a process; without one, of this one."""
+    """Return the cgroup support for runs of a process, by default of this one."""
     own = own_cgroup(process)
     if own is None and own_cgroup() is not None:
         return CgroupStatus(missing=f"the cgroup of process {process} cannot be read")
@@ -185,7 +183,7 @@ def standing(process: int | None = None) -> CgroupStatus:
     if missing := _missing(own, process):
         return CgroupStatus(missing=missing)
     words: list[str] = []
-    with suppress(OSError):  # then no controller can be used
+    with suppress(OSError):  # then no controller is available
         words = (own.parent / "cgroup.subtree_control").read_text().split()
     return CgroupStatus(own.parent, tuple(each for each in CONTROLLERS if each in words))
 
@@ -197,7 +195,7 @@ def _missing(own: Path, process: int | None = None) -> str:
         return f"{who} is not in its own cgroup"
     if not _is_delegated(above):
         return f"{above} is not delegated"
-    files = () if process is not None else (above, above / "cgroup.procs")  # others may write it
+    files = () if process is not None else (above, above / "cgroup.procs")  # it may have more
     if not all(os.access(each, os.W_OK) for each in files):
         return f"{above} cannot be written"
     return ""
@@ -205,7 +203,7 @@ def _missing(own: Path, process: int | None = None) -> str:
 
 def _is_delegated(path: Path) -> bool:
     for mark in _MARKS:
-        with suppress(OSError, AttributeError):  # no mark, or a system without marks
+        with suppress(OSError, AttributeError):  # no attribute, or no support for attributes
             if os.getxattr(path, mark) == b"1":
                 return True
     return False
@@ -213,7 +211,7 @@ def _is_delegated(path: Path) -> bool:
 
 def own_cgroup(process: int | None = None) -> Path | None:
     known = _PROCESSES / ("self" if process is None else str(process)) / "cgroup"
-    with suppress(OSError, StopIteration):  # the process is gone, or there are no cgroups
+    with suppress(OSError, StopIteration):  # the process has ended, or there are no cgroups
         own = next(line[3:] for line in known.read_text().splitlines() if line.startswith("0::"))
         for line in _MOUNTS.read_text(errors="surrogateescape").splitlines():
             before, _, after = line.partition(" - ")

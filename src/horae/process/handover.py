@@ -1,7 +1,7 @@
-"""How an engine gives its process to another image of the program, also of a newer version.
+"""Replacement of the program that an engine's process runs, also by a newer version.
 
-The process stays the same, so locks, lifelines and launchers go on; the new image is told the
-numbers of their descriptors.
+The process id stays, and so do locks, lifelines and launchers; the new image gets the numbers of
+their descriptors.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FORMAT: Final = 1  # of what is handed over
+FORMAT: Final = 1  # of the handed-over data
 UNBOUNDED: Final = timedelta(days=36500)
-VARIABLE: Final = "HORAE_HANDOVER"  # the descriptor of what is handed over, or `try FORMAT`
+VARIABLE: Final = "HORAE_HANDOVER"  # the descriptor of the data, or `try FORMAT`
 _TRY: Final = "try "
-_PATIENCE: Final = 300.0  # seconds for a new image to say that it can start, with any ledger
-_SHOWN: Final = 300  # characters of why it cannot
+_PATIENCE: Final = 300.0  # seconds for a new image to check that it can start
+_SHOWN: Final = 300  # characters of the error
 
 
 class RestartError(HoraeError, code="cannot_restart", exit_code=Exit.CONFLICT):
@@ -42,16 +42,16 @@ class RestartError(HoraeError, code="cannot_restart", exit_code=Exit.CONFLICT):
 
 class HandedRun(msgspec.Struct, frozen=True):
     number: int
-    protocol: int  # that its supervisor speaks
+    protocol: int  # of its supervisor
     channel: int
     process: Process
     launcher: int | None
     directory: str
-    environment: dict[str, str]  # by which what it started is found
-    heard: bytes  # of a message whose rest is still to come
+    environment: dict[str, str]  # marks the processes that it has started
+    heard: bytes  # of an incomplete message
     address_space: int | None
     grace: timedelta
-    overdue_at: float | None  # by the clock of the loop, which is that of the machine
+    overdue_at: float | None  # by the clock of the loop, which is the machine's
 
 
 class HandedToken(msgspec.Struct, frozen=True):
@@ -63,19 +63,19 @@ class HandedToken(msgspec.Struct, frozen=True):
 
 class HandedProcesses(msgspec.Struct, frozen=True):
     lock: int
-    descriptors: int  # how many files each run may open
-    launchers: dict[int, int]  # the process of each, and the descriptor of its control socket
+    descriptors: int  # limit of open files for each run
+    launchers: dict[int, int]  # process id and descriptor of the control socket
     runs: tuple[HandedRun, ...]
 
 
 class HandOver(msgspec.Struct, frozen=True):
-    count: int  # of restarts since the process began
-    lock: int  # of the data directory
+    count: int  # restarts of the process
+    lock: int  # descriptor of the lock on the data directory
     processes: HandedProcesses
     tokens: tuple[HandedToken, ...]
-    listeners: dict[str, int]  # by address; that of the control socket has none
+    listeners: dict[str, int]  # descriptors by address; the control socket has none
     stops_at: float | None = None  # by the clock of the loop
-    error: str = ""  # why the image before goes on
+    error: str = ""  # why the old image continues
 
     @property
     def descriptors(self) -> Iterator[int]:
@@ -86,11 +86,11 @@ class HandOver(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False)
 class EngineControl:
-    """What a running engine is told to do: to stop, or to give way to a new image of itself."""
+    """Requests to a running engine: stop, or restart with a new image."""
 
     stop: asyncio.Event
     usual_drain: timedelta
-    drain: timedelta = field(init=False)  # for how long runs that would be ended may go on
+    drain: timedelta = field(init=False)  # how long runs that would be ended may continue
     restart: asyncio.Event = field(default_factory=asyncio.Event)
     handed: HandOver | None = None
 
@@ -111,14 +111,14 @@ class EngineControl:
         return StopAnswer(pid=os.getpid())
 
     def end(self) -> None:
-        if not self.stop.is_set():  # else somebody has said already how long
+        if not self.stop.is_set():  # else the duration is set already
             self.drain = self.usual_drain
         self.restart.clear()
         self.stop.set()
 
 
 async def try_image() -> str:
-    """Return the version of the program on disk, which can start as we did; else RestartError."""
+    """Return the version of the program on disk if it could start like this one."""
     if not hasattr(os, "memfd_create"):
         raise RestartError("this needs Linux; use `horae stop` and `horae up`")
     environ = {**os.environ, VARIABLE: f"{_TRY}{FORMAT}"}
@@ -146,7 +146,7 @@ async def try_image() -> str:
 
 
 def is_trial() -> bool:
-    """Tell whether we are only to say that we could start; RestartError: we could not."""
+    """Return whether to check only that this image could start; RestartError if not."""
     asked = os.environ.get(VARIABLE, "")
     if asked.startswith(_TRY) and asked != f"{_TRY}{FORMAT}":
         raise RestartError(f"horae {__version__} cannot take over from the version that runs")
@@ -170,7 +170,7 @@ def handed_over() -> HandOver | None:
 
 
 def execute(given: HandOver | None) -> HandOver | None:
-    """Let a new image take the place of this one; if it cannot, return what it was to get."""
+    """Execute a new image in this process; return the data if that fails."""
     argv = _argv()
     descriptors = [] if given is None else [*given.descriptors]
     try:

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 else:
     import _signal as signal
 
-REHEARSALS = 10  # after eight calls the interpreter has settled how it runs a function
-GIVEN = resource.getrlimit(resource.RLIMIT_NOFILE)[0]  # how many files this process could open
-LEEWAY = 1.5  # seconds that supervisors have to end by themselves when the engine has died
+REHEARSALS = 10  # after eight calls the interpreter has specialised a function
+GIVEN = resource.getrlimit(resource.RLIMIT_NOFILE)[0]  # open files allowed at the start
+LEEWAY = 1.5  # seconds for supervisors to end after the death of the engine
 
 PROGRAM = (
     "import sys; sys.path.append(sys.argv[1]);"
@@ -42,7 +42,7 @@ _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def allow_descriptors() -> None:
-    """Let this process open as many files as it may; its runs may as many as it was given."""
+    """Raise the limit of open files of this process; its runs keep the original limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _MANY if hard == resource.RLIM_INFINITY else min(hard, _MANY)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -50,7 +50,7 @@ def allow_descriptors() -> None:
 
 
 def limit_descriptors(most: int) -> None:
-    """Let this process and its runs open no more files than the engine was given."""
+    """Limit the open files of this process and its runs to those of the engine."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 < most < soft:
         quietly(resource.setrlimit, resource.RLIMIT_NOFILE, (most, hard))
@@ -60,18 +60,19 @@ def main(directory: str, control: int, lock: int, engine: int, certain: int) -> 
     for descriptor in (control, lock):
         os.set_inheritable(descriptor, False)
     for each in _IGNORED:
-        # Whoever stops a whole group or cgroup means the engine; it will hang up when it is done.
+        # A signal to the group or the cgroup is meant for the engine, which closes the socket when
+        # done.
         signal.signal(each, signal.SIG_IGN)
     quietly(rehearse, os.fsencode(directory) + b"/rehearsal", certain=bool(certain))
     program = LauncherProcess(control, engine, certain=bool(certain))
     gc.collect()
     gc.disable()
-    gc.freeze()  # a collection in a supervisor would copy every page it looks at
+    gc.freeze()  # a collection in a supervisor would copy every page that it visits
     program.run()
 
 
 def rehearse(directory: bytes, *, certain: bool) -> None:
-    """Be a supervisor a few times, so that those to come share the code and memory they need."""
+    """Run a few supervisors once, so that later ones share the code and memory that they need."""
     before = set(os.listdir("/dev/fd"))
     facts = {
         "run": 0, "argv": [b"echo", b"rehearsed"], "environment": {b"PATH": b"/bin:/usr/bin"},
@@ -95,14 +96,12 @@ def rehearse(directory: bytes, *, certain: bool) -> None:
 
 
 class LauncherProcess:
-    """The launcher itself: forks, reaps, and ends what a dead supervisor left behind."""
-
     def __init__(self, control: int, engine: int, *, certain: bool) -> None:
         self._control = _socket.socket(fileno=control)
         self._certain = certain
         self._engine: int | None = None
         self._supervisors: set[int] = set()
-        self._asked: set[int] = set()  # the dead whose trees the engine asks about
+        self._asked: set[int] = set()  # dead supervisors that the engine asks about
         self._has_strays = False
         self._dies_at: float | None = None
 
@@ -113,10 +112,10 @@ class LauncherProcess:
             try:
                 self._engine = os.pidfd_open(engine)
             except ProcessLookupError:
-                sys.exit(1)  # it died while we began
+                sys.exit(1)  # it died during the start
             self._poll.register(self._engine, select.POLLIN)
         if os.getppid() != engine:
-            sys.exit(1)  # it died while we began
+            sys.exit(1)  # it died during the start
 
     def run(self) -> None:
         while True:
@@ -138,7 +137,7 @@ class LauncherProcess:
             if self._dies_at is not None:
                 if is_alone:
                     return
-                if now() >= self._dies_at:  # kill the supervisors that are still there
+                if now() >= self._dies_at:  # kill the remaining supervisors
                     for pid in self._supervisors:
                         os.kill(pid, signal.SIGKILL)
                     self._has_strays = True
@@ -186,7 +185,7 @@ class LauncherProcess:
             os._exit(code)
 
     def _reap(self) -> bool:
-        """Reap what is dead; True means that no child is left."""
+        """Reap dead children; True: no child is left."""
         try:
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -194,13 +193,13 @@ class LauncherProcess:
                     return False
                 if pid in self._supervisors:
                     self._supervisors.remove(pid)
-                    # One that ended in peace has left nothing behind.
+                    # A supervisor that exited normally has left nothing.
                     self._has_strays |= bool(status)
         except ChildProcessError:
             return True
 
     def _sweep(self) -> None:
-        """Kill what fell to us, and answer for the dead of whom nothing is left."""
+        """Kill orphans, and answer for dead supervisors that have left nothing more."""
         count = 0
         if self._certain:
             count = signal_below(os.getpid(), (signal.SIGKILL,), spare=self._supervisors)
@@ -215,7 +214,7 @@ class LauncherProcess:
                 return
 
     def _hang_up(self) -> None:
-        """Begin to end: supervisors have noticed the engine's death themselves."""
+        """Begin to end; supervisors notice the death of the engine themselves."""
         self._poll = poll_of(self._deaths.reading)
         if self._dies_at is None:
             self._dies_at = now() + LEEWAY

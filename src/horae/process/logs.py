@@ -1,4 +1,4 @@
-"""What runs leave on disk: output by byte, line and time; packed, measured, removed in time."""
+"""Output of runs on disk: found by byte, line and time, packed, measured, removed in time."""
 
 from __future__ import annotations
 
@@ -26,21 +26,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHUNK: Final = 1 << 16  # bytes that are read at once
-PACK: Final = 4 << 20  # bytes in one packed file
-SMALL: Final = 1 << 16  # bytes of a file that is not worth packing
-SEARCHED: Final = 8 << 20  # bytes that are searched at once
+PACK: Final = 4 << 20  # bytes per packed file
+SMALL: Final = 1 << 16  # bytes; smaller files are not packed
+SEARCHED: Final = 8 << 20  # bytes searched per call
 
 _REPORT: Final = "end.json"
 _RECORD: Final = "record.json"
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _PART: Final = re.compile(r"(?:\.(\d{1,18}))?(\.gz)?", re.ASCII)
 _HEADING: Final = re.compile(rb"(.+) \([^()]+:\d+\): ")  # of a step in the output of a workflow
-_OFFSET, _LINE, _TIME = range(3)  # the numbers of a row of the index
+_OFFSET, _LINE, _TIME = range(3)  # the columns of the index
 
 
 class LogPart(NamedTuple):
-    """A file of an output, and which bytes of the output it has."""
-
     start: int
     end: int
     path: str
@@ -60,8 +58,6 @@ class LogStep(NamedTuple):
 
 
 class LogSelection(NamedTuple):
-    """Which part of an output is wanted; what is None does not narrow it."""
-
     start: int = 0  # bytes
     end: int | None = None
     line: int | None = None  # from this line on
@@ -71,14 +67,14 @@ class LogSelection(NamedTuple):
 
 
 class RunLog:
-    """The output of a run: its beginning, and if it is long its end, in one or several files."""
+    """The output of a run: its beginning and, if it is long, its end, in one or several files."""
 
     def __init__(self, path: Path) -> None:
         self._directory, self._name = os.fspath(path.parent), path.name
-        self._index = array("Q")  # as far as it was read
+        self._index = array("Q")  # the part read so far
 
     def parts(self) -> list[LogPart]:
-        """Return the files of the output in order; between two of them bytes may be gone."""
+        """Return the files of the output in order; bytes between two of them may be missing."""
         try:
             names = os.listdir(self._directory)
         except OSError:
@@ -92,13 +88,13 @@ class RunLog:
                 found.append(LogPart(start, start + _length(path, is_packed), path, is_packed))
         kept: list[LogPart] = []
         for part in sorted(found, key=lambda each: (each.start, each.is_packed)):
-            # A file that is being packed is there twice.
+            # During packing, both files exist.
             if part.end > part.start and (not kept or part.start >= kept[-1].end):
                 kept.append(part)
         return kept
 
     def gaps(self) -> list[tuple[int, int]]:
-        """Return where bytes are gone: the offset of the first, and of the next that is kept."""
+        """Return the gaps: the offset of the first missing byte, and of the next one kept."""
         each = pairwise(self.parts())
         return [(one.end, two.start) for one, two in each if one.end != two.start]
 
@@ -108,11 +104,11 @@ class RunLog:
         return parts[-1].end if parts else 0
 
     def read(self, start: int, most: int = CHUNK) -> tuple[bytes, int]:
-        """Return some bytes from an offset on, and the offset of the next; no bytes: no more.
+        """Return bytes from an offset on, and the offset of the next; empty at the end.
 
-        In place of bytes that are gone a line says how many.
+        A gap is replaced by a line with its length.
         """
-        for _ in range(3):  # a file may be packed or dropped while it is looked for
+        for _ in range(3):  # a file may be packed or removed meanwhile
             part = next((each for each in self.parts() if each.end > start), None)
             if part is None:
                 break
@@ -123,12 +119,12 @@ class RunLog:
         return b"", start
 
     def next_kept(self, start: int) -> int:
-        """Return an offset, or that of the next byte which is kept."""
+        """Return an offset, or that of the next byte which is not missing."""
         part = next((each for each in self.parts() if each.end > start), None)
         return start if part is None else max(start, part.start)
 
     def last(self, most: int) -> tuple[bytes, int]:
-        """Return the last bytes without a gap, at most so many, and their offset."""
+        """Return at most *most* last bytes without a gap, and their offset."""
         data, start = b"", None
         for part in reversed(self.parts()):
             if len(data) >= most or (start is not None and part.end != start):
@@ -139,11 +135,11 @@ class RunLog:
         return data, start or 0
 
     def start_of_last(self, count: int, end: int | None = None) -> int:
-        """Return the offset of the last lines, so many or as many as there are before *end*."""
+        """Return the offset of the last *count* lines, before *end* if it is given."""
         return self.start_of_line(self.count(end) - count + 1)
 
     def start_of_line(self, number: int) -> int:
-        """Return the offset of a line, or of the first that is kept after it."""
+        """Return the offset of a line, or of the first one after it that is not missing."""
         before = number - 1  # line ends
         if before <= 0:
             return 0
@@ -162,13 +158,13 @@ class RunLog:
         return start
 
     def start_at(self, at: datetime) -> int:
-        """Return the offset of what was written at a time or later, to a second."""
+        """Return the offset of what was written at a time or later, within a second."""
         rows = self._rows()
         wanted = int(at.timestamp() * 1_000_000)
         row = bisect_left(range(len(rows) // 3), wanted, key=lambda each: rows[3 * each + _TIME])
         if row < len(rows) // 3:
             return rows[3 * row]
-        # What came after the last row is not noted: it came within a second, or is short.
+        # The part after the last row was written within a second, or is short.
         parts = self.parts()
         with opened(parts[-1].path if parts else "") as descriptor:
             written = 0.0 if descriptor is None else os.fstat(descriptor).st_mtime
@@ -177,7 +173,7 @@ class RunLog:
         return rows[3 * row - 3] if row else 0
 
     def times_of(self, offsets: Iterable[int]) -> list[datetime | None]:
-        """Return when the output had come to some offsets, to a second; None: not noted."""
+        """Return when the output had reached offsets, within a second; None: unknown."""
         rows, times = self._rows(), list[datetime | None]()
         for offset in offsets:
             micros = _near(rows, _OFFSET, offset)[_TIME]
@@ -201,10 +197,10 @@ class RunLog:
         end: int | None = None,
         having: bytes = b"",
     ) -> Iterator[LogLine]:
-        """Yield the lines from an offset on; *before*: how many line ends are before it.
+        """Yield the lines from an offset on; *before*: line ends before it.
 
-        A line that is longer than a mebibyte is yielded in pieces. With *having*, which is in lower
-        case, only lines that have that text are yielded.
+        A line longer than a mebibyte is yielded in pieces. *having* (in lower case) selects lines
+        that contain it.
         """
         number = (self.line_of(start) if before is None else before + 1) if start else 1
         rest = b""
@@ -230,13 +226,13 @@ class RunLog:
             if not data:
                 return
             start = after
-            if is_gap:  # lines are counted anew
+            if is_gap:  # line numbers are unknown after a gap
                 number = _near(self._rows(), _OFFSET, start)[_LINE] + 1
 
     def find(self, text: str, line: int = 1) -> tuple[Iterator[LogLine], int | None]:
-        """Return lines with a text from a line on, and the line from which to search on, if any.
+        """Return lines with a text from a line on, and the line at which to continue, if any.
 
-        The case of ASCII letters does not matter. It is no pattern: one that takes hours to match
+        The case of ASCII letters is ignored. The text is no pattern: one that takes hours to match
         would stop the engine.
         """
         start = self.start_of_line(line)
@@ -270,7 +266,7 @@ class RunLog:
         return found
 
     def select(self, wanted: LogSelection) -> tuple[int, int | None]:
-        """Return the offsets of the first byte and, unless all are wanted, after the last."""
+        """Return the offset of the first byte and, unless the end is open, after the last."""
         start, end = wanted.start, wanted.end
         if wanted.step is not None:
             steps = self.steps()
@@ -298,7 +294,6 @@ class RunLog:
 
 
 def _near(rows: array[int], kind: int, most: int) -> tuple[int, int, int]:
-    """Return the last row of an index with a number of at most so much."""
     row = bisect_right(range(len(rows) // 3), most, key=lambda each: rows[3 * each + kind]) - 1
     return (0, 0, 0) if row < 0 else (rows[3 * row], rows[3 * row + 1], rows[3 * row + 2])
 
@@ -307,7 +302,7 @@ def _near(rows: array[int], kind: int, most: int) -> tuple[int, int, int]:
 def opened(path: str) -> Iterator[int | None]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:  # it is not there, or gone
+    except OSError:  # it does not exist, or was removed
         yield None
         return
     try:
@@ -321,7 +316,7 @@ def _length(path: str, is_packed: bool) -> int:
         if descriptor is None:
             return 0
         size = os.fstat(descriptor).st_size
-        # The end of a gzip file says how long it is unpacked.
+        # The last bytes of a gzip file are its unpacked length.
         return int.from_bytes(os.pread(descriptor, 4, size - 4), "little") if is_packed else size
 
 
@@ -345,7 +340,7 @@ def _unpacked(path: str) -> bytes:
 
 
 def pack(directory: Path) -> None:
-    """Pack the files of an output that has ended; a reader finds it whole at any time."""
+    """Pack the output of an ended run; a concurrent reader finds all of it at any time."""
     import gzip  # as above
 
     for part in _long_parts(directory):
@@ -365,19 +360,19 @@ def _long_parts(directory: Path) -> list[LogPart]:
 
 
 def _has_ended(run: Path) -> bool:
-    # A workflow has no report, and its record is there from the start on.
+    # A workflow has no report, and its record exists from the start.
     return (run / _REPORT).exists() or _record(run).get("finished") is not None
 
 
 def _record(run: Path) -> dict[str, Any]:
-    with suppress(OSError, ValueError):  # no workflow, or a power cut has damaged the record
+    with suppress(OSError, ValueError):  # not a workflow, or a record damaged by a power failure
         record = json.loads((run / _RECORD).read_bytes())
         return record if isinstance(record, dict) else {}
     return {}
 
 
 def steps_in(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the steps in the record of a workflow, with those of the workflows below it."""
+    """Yield the steps in the record of a workflow, including nested workflows."""
     waiting: list[Any] = [record]
     while waiting:
         world = waiting.pop()
@@ -389,9 +384,9 @@ def steps_in(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def tidy(directory: Path, *, now: datetime, keep: timedelta, going: Collection[int] = ()) -> int:
-    """Remove output older than *keep*, pack that of runs that have ended; return what is left.
+    """Remove output older than *keep*, pack that of ended runs; return the bytes left.
 
-    The output of runs that are *going* on stays.
+    Runs in *going* are skipped.
     """
     left = 0
     for run, age in _runs(directory, now):
@@ -399,7 +394,7 @@ def tidy(directory: Path, *, now: datetime, keep: timedelta, going: Collection[i
             _remove(run)
             continue
         if _long_parts(run) and _has_ended(run):  # in this order: a record can be long
-            with suppress(OSError):  # the disk is full, or it is gone
+            with suppress(OSError):  # the disk is full, or the file was removed
                 pack(run)
         left += _size(run)
     return left
@@ -413,10 +408,10 @@ def trim(
     valued: Collection[int] = (),
     spared: Collection[int] = (),
 ) -> int:
-    """Remove the oldest output until *most* bytes are left; return how many are.
+    """Remove the oldest output until *most* bytes are left; return the bytes left.
 
-    The output of *valued* runs goes last; that of *spared* ones, and of others that may be going
-    on, stays.
+    The output of *valued* runs is removed last; that of *spared* ones, and of others that may be in
+    progress, stays.
     """
     runs = [(run, _size(run), age) for run, age in _runs(directory, now)]
     left = sum(size for _, size, _ in runs)
@@ -443,15 +438,15 @@ def _remove(run: Path) -> bool:
     if run.exists():
         log.warning("cannot remove %s", run)
         return False
-    with suppress(OSError):  # the day goes only if it is empty
+    with suppress(OSError):  # only an empty day is removed
         os.rmdir(run.parent)
     return True
 
 
 def clear(directory: Path) -> None:
-    """Remove a directory of our own with all that is left in it, what is read-only included."""
+    """Remove a directory with its content, also if that is read-only."""
     for where, directories, files in os.walk(directory, topdown=False):
-        with suppress(OSError):  # callers look whether it is gone, here and below
+        with suppress(OSError):  # callers check whether it was removed; also below
             os.chmod(where, 0o700)
         for name in (*files, *directories):
             path = os.path.join(where, name)
@@ -477,22 +472,22 @@ def _size(run: Path) -> int:
     sizes = 0
     for place, _, names in os.walk(run):
         for name in names:
-            with suppress(OSError):  # it is gone, and takes no room
+            with suppress(OSError):  # it was removed
                 sizes += os.lstat(os.path.join(place, name)).st_size
     return sizes
 
 
-RESERVE: Final = 512 << 20  # bytes that are to stay free, or a twentieth of a small disk
-MOST: Final = 200_000  # directories that are looked at
+RESERVE: Final = 512 << 20  # bytes to keep free, or a twentieth of a small disk
+MOST: Final = 200_000  # directories that are examined
 FOLDERS: Final = ("runs", "trees", "cache", "backups", "plan")
 OTHERS: Final = "other"
-_LEDGER: Final = "ledger"  # what the names of its files begin with
-_BLOCK: Final = 512  # bytes, by which the system counts what a file takes
+_LEDGER: Final = "ledger"  # prefix of the ledger's files
+_BLOCK: Final = 512  # bytes, the unit of a file's disk usage
 
 
 class Room(NamedTuple):
     free: int  # bytes
-    lacking: int  # of those that are to stay free
+    lacking: int  # of the bytes to keep free
 
 
 class Place(NamedTuple):
@@ -506,7 +501,7 @@ def room_at(directory: Path) -> Room:
 
 
 def held_in(data: Path) -> dict[str, int]:
-    """Return how many bytes a data directory holds: in each folder, the ledger, and other files."""
+    """Return the bytes in a data directory: per folder, of the ledger, and of other files."""
     sizes = _sizes(os.fspath(data))
     held = {each: sizes.get(f"{data}/{each}", 0) for each in FOLDERS}
     held[_LEDGER] = sum(
@@ -517,11 +512,11 @@ def held_in(data: Path) -> dict[str, int]:
 
 
 def fullest(tops: Iterable[Path]) -> Place | None:
-    """Return the directory below one of these that holds most of what they hold."""
+    """Return the directory below *tops* that contains most of the bytes."""
     places = sorted({os.path.realpath(each) for each in tops})
     sizes: dict[str, int] = {}
     for each in places:
-        if each not in sizes:  # else another one holds it
+        if each not in sizes:  # else it is below another one
             sizes |= _sizes(each)
     found = max(((sizes[each], each) for each in places if each in sizes), default=None)
     while found is not None:
@@ -535,16 +530,16 @@ def fullest(tops: Iterable[Path]) -> Place | None:
 
 
 def _sizes(top: str) -> dict[str, int]:
-    """Return the bytes that each directory holds with all below it, on the disk of the first."""
+    """Return the bytes of each directory including those below it, on one disk."""
     sizes: dict[str, int] = {}
-    with suppress(OSError):  # it is gone, and holds nothing
+    with suppress(OSError):  # it was removed
         disk = os.lstat(top).st_dev
         for path, folders, names in os.walk(top):
             if len(sizes) >= MOST:
                 break
             folders[:] = [each for each in folders if _disk(f"{path}/{each}") == disk]
             sizes[path] = sum(_space_of(f"{path}/{name}") for name in names)
-    for path in reversed(sizes):  # those inside come after those that they are in
+    for path in reversed(sizes):  # subdirectories come after their parents
         if (above := os.path.dirname(path)) != path and above in sizes:
             sizes[above] += sizes[path]
     return sizes

@@ -1,6 +1,6 @@
-"""What a run puts out: drained from its pipes, known secrets masked, kept on disk within bounds.
+"""The output of a run: read from its pipes, with secrets masked, stored on disk within limits.
 
-The supervisor uses this, so only what is written in C is imported.
+The supervisor imports this module, which therefore imports only modules written in C.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ else:  # hashlib would load OpenSSL
 
 LOG = b"output.log"
 INDEX = b"output.idx"
-HEAD = 32 << 20  # so many bytes of the beginning of an output are kept
-TAIL = 32 << 20  # and so many of its end
-PARTS = 8  # files that have the end, besides the one that is written to
+HEAD = 32 << 20  # bytes kept of the beginning of an output
+TAIL = 32 << 20  # bytes kept of its end
+PARTS = 8  # files of the end, besides the current one
 CHUNK = 1 << 16
-STEP = 1 << 16  # bytes after which the index gets a row; it gets one after a second, too
+STEP = 1 << 16  # bytes between two rows of the index, at most a second apart
 FIRST = 1000  # bytes of the first line
-LAST = 4000  # bytes of the end of a stream that are remembered
-LEFT = 1 << 20  # bytes that may still be in a pipe when its command has ended
-SHORT = 1 << 15  # bytes of what a filter puts out that need no file
+LAST = 4000  # bytes kept in memory of the end of a stream
+LEFT = 1 << 20  # bytes that may be in a pipe after its command has ended
+SHORT = 1 << 15  # bytes of a filter's output that need no file
 
 
 class Log:
     """The output on disk: its beginning in `output.log`, its end in files `output.log.OFFSET`.
 
-    The index has rows of three numbers: how many bytes and how many lines were written before, and
-    the time in microseconds. The more rows there are, the further they are apart.
+    The index has rows of three numbers: the bytes and lines written before, and the time in
+    microseconds. The more rows, the farther they are apart.
     """
 
     def __init__(self, path: bytes, *, head: int = HEAD, tail: int = TAIL) -> None:
         self._path = path
         self._part = max(CHUNK, tail // PARTS)
-        self._directory = -1  # made when it is needed
-        self._descriptor = -1  # made when there is something to write
-        self._index = -1  # made when an output is long, or takes long
-        self._parts: list[bytes] = []  # names of files of the end, the newest last
-        self._room = head  # in the file that is written to
+        self._directory = -1  # created when needed
+        self._descriptor = -1  # created with the first output
+        self._index = -1  # created for long output, or output over a long time
+        self._parts: list[bytes] = []  # files of the end, the newest last
+        self._room = head  # in the current file
         self._lines = self._rows = 0
         self._noted, self._noted_at = 0, time.time()  # of the last row
         self.total = 0
@@ -65,7 +65,7 @@ class Log:
         return self._directory
 
     def write(self, data: bytes) -> None:
-        """Keep some output; what the disk does not take is lost, and nobody waits for it."""
+        """Write output; what the disk does not accept is dropped without waiting."""
         if data and self._descriptor < 0:
             self._descriptor = self._open(LOG)
         while data:
@@ -82,7 +82,7 @@ class Log:
             self._lines += part.count(b"\n")
 
     def _turn(self) -> None:
-        """Go on in another file, and drop the oldest of the end if there is enough without it."""
+        """Start another file, and remove the oldest of the end if the limit allows."""
         if len(self._parts) > PARTS:
             quietly(os.remove, self._parts.pop(0), dir_fd=self._directory)
             self.left_out += self._part
@@ -109,7 +109,7 @@ class Log:
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             return os.open(name, flags, 0o600, dir_fd=self.directory())
-        except OSError:  # the disk is full, or the directory is gone: the run goes on
+        except OSError:  # the disk is full, or the directory was removed: the run continues
             return os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
 
 
@@ -119,11 +119,11 @@ class Pipe:
     def __init__(self) -> None:
         self.reading, self.writing = os.pipe()
         os.set_blocking(self.reading, False)
-        self.first = b""  # its first line, if that is wanted
-        self.fault = ""  # why no more can be taken
+        self.first = b""  # its first line, if needed
+        self.fault = ""  # why it cannot accept more
 
     def drain(self, log: Log) -> bool:
-        """Take what is there, up to a chunk; False means that no more comes, or is taken."""
+        """Read what is available, up to a chunk; False: the end, or no more is accepted."""
         try:
             data = os.read(self.reading, CHUNK)
         except BlockingIOError:
@@ -131,7 +131,7 @@ class Pipe:
         return bool(data) and self.take(data, log)
 
     def finish(self, log: Log) -> None:
-        """Take what is left in the pipe, without waiting for its end: a stranger may hold it."""
+        """Read the rest of the pipe without waiting: another process may keep it open."""
         try:
             for _ in range(LEFT // CHUNK if self.reading >= 0 else 0):
                 data = os.read(self.reading, CHUNK)
@@ -155,15 +155,13 @@ class Pipe:
 
 
 class Stream(Pipe):
-    """One of the command's outputs: a pipe, its masker, its end and, of stdout, the first line."""
-
     __slots__ = ("_masker", "_wants_first", "last")
 
     def __init__(self, spellings: tuple[bytes, ...], *, has_first: bool = False) -> None:
         super().__init__()
         self._masker = Masker(spellings)
         self._wants_first = has_first
-        self.last = b""  # its end
+        self.last = b""  # its last bytes
 
     def take(self, data: bytes, log: Log) -> bool:
         self._keep(self._masker.feed(data), log)
@@ -183,7 +181,7 @@ class Stream(Pipe):
 
 
 class Target(Pipe):
-    """What a filter puts out: kept just as it is, up to a limit; in a file if it is long."""
+    """The output of a filter: stored unchanged, up to a limit; in a file if it is long."""
 
     __slots__ = ("_file", "_most", "_sum", "data", "path", "size")
 
@@ -193,7 +191,7 @@ class Target(Pipe):
         self._file = -1
         self._most = most
         self._sum = sha256()
-        self.data = b""  # all of it, as long as it is short
+        self.data = b""  # all of it, while it is short
         self.size = 0
 
     def digest(self) -> str:
@@ -215,7 +213,7 @@ class Target(Pipe):
             self.data += data
             return True
         try:
-            if self._file < 0:  # which begins with what was short so far
+            if self._file < 0:  # it begins with the output so far
                 flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
                 self._file = os.open(self.path, flags, 0o600)
                 self.data, data = b"", self.data + data
@@ -227,7 +225,7 @@ class Target(Pipe):
 
 
 def quietly(action: Callable[..., object], *arguments: object, **options: object) -> bool:
-    """Do something that may fail, where nothing can be done about it; True: it did not fail."""
+    """Call something whose errors cannot be handled; True: it did not fail."""
     try:
         action(*arguments, **options)
     except OSError:
@@ -241,29 +239,29 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 MASK = b"[secret]"
-SHORTEST = 4  # a shorter secret would blot out ordinary words
-LINE = 8  # bytes from which on one line of a secret is masked by itself
+SHORTEST = 4  # a shorter secret would mask ordinary words
+LINE = 8  # length of a line of a secret that is masked on its own
 
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~")
 _ESCAPES = {0x22: b'\\"', 0x5C: b"\\\\", 0x0A: b"\\n", 0x0D: b"\\r", 0x09: b"\\t"}
 
 
-@lru_cache(maxsize=32)  # a run mostly has the secrets of the run before
+@lru_cache(maxsize=32)  # a run usually has the secrets of the run before
 def spellings_of(secrets: frozenset[bytes]) -> tuple[bytes, ...]:
-    """Return every spelling of some secrets that is looked for: plain, base64, URL, JSON."""
+    """Return the spellings of secrets to search for: plain, base64, URL, JSON."""
     found = {spelling for secret in secrets for spelling in _spellings(secret)}
     return tuple(sorted(each for each in found if len(each) >= SHORTEST))
 
 
 class Masker:
-    """Masks one stream; what may be the beginning of a secret is kept until more has come."""
+    """Masks one stream; a possible beginning of a secret is kept back until more output comes."""
 
     __slots__ = ("_covered", "_kept", "_spellings")
 
     def __init__(self, spellings: tuple[bytes, ...]) -> None:
         self._spellings = spellings
         self._kept = b""
-        self._covered = 0  # how much of what is kept belongs to a secret already masked
+        self._covered = 0  # bytes of the buffer that belong to a masked secret
 
     def feed(self, data: bytes) -> bytes:
         if not self._spellings:
@@ -275,7 +273,7 @@ class Masker:
         return self._shown(self._kept, len(self._kept))
 
     def _shown(self, data: bytes, end: int) -> bytes:
-        spans = []  # where secrets stand in the data; they may overlap
+        spans = []  # the positions of secrets in the data; they may overlap
         for spelling in self._spellings:
             start = data.find(spelling)
             while start >= 0:
@@ -294,7 +292,7 @@ class Masker:
         return b"".join(shown)
 
     def _first_doubt(self, data: bytes) -> int:
-        """Return where the data may end within a secret, at the earliest."""
+        """Return the first position at which a secret may begin that the data cuts."""
         doubt = len(data)
         for spelling in self._spellings:
             start = data.find(spelling[:1], max(0, len(data) - len(spelling) + 1))
@@ -319,7 +317,7 @@ def _spellings(secret: bytes) -> Iterator[bytes]:
     yield secret
     if secret != (bare := secret.strip()) and len(bare) >= SHORTEST:
         yield bare
-    if b"\n" in bare:  # a key of many lines, of which a program may print one
+    if b"\n" in bare:  # a program may print one line of a key
         yield from (line for line in map(bytes.strip, bare.splitlines()) if len(line) >= LINE)
     for form in ("%%%02X", "%%%02x"):
         quoted = b"".join(
@@ -330,7 +328,8 @@ def _spellings(secret: bytes) -> Iterator[bytes]:
         yield quoted.replace(b"%2F", b"/").replace(b"%2f", b"/")
     yield b"".join(_ESCAPES.get(byte, bytes((byte,))) for byte in secret)
     for before in range(3):
-        # The characters of base64 that depend on the secret alone, with so many bytes before it.
+        # The characters of base64 that depend on the secret alone, by the number of bytes before
+        # it.
         encoded = binascii.b2a_base64(b"\0" * before + secret, newline=False)
         certain = encoded[-(-before * 8 // 6) : (before + len(secret)) * 8 // 6]
         yield certain

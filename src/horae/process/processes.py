@@ -1,4 +1,4 @@
-"""Runs as processes: held until they are let go, watched, and ended with all they started.
+"""Runs as processes: held until they are started, watched, and ended with all their children.
 
     engine ── launcher ── supervisor ── the command and all that it starts
        └────── one socket per run ──┘
@@ -47,19 +47,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-GRACE: Final = timedelta(seconds=5)  # between asking and killing
-LAST_PATIENCE: Final = timedelta(seconds=5)  # for what an engine before this one left
-READY: Final = 10.0  # seconds for a supervisor to say that it is there
+GRACE: Final = timedelta(seconds=5)  # between SIGTERM and SIGKILL
+LAST_PATIENCE: Final = timedelta(seconds=5)  # for processes that the last engine left
+READY: Final = 10.0  # seconds for a supervisor to report that it is ready
 OVERDUE: Final = 1.0  # seconds after which a supervisor that should have ended is killed
 LONGEST_REPORT: Final = 64 << 10
-RESTING: Final = 64  # supervisors that wait for a next run, of about a megabyte each
-REST: Final = 2.0  # seconds after which one waits no longer
+RESTING: Final = 64  # supervisors kept for a next run, of about a megabyte each
+REST: Final = 2.0  # seconds for which they are kept
 
 LOG_NAME: Final = LOG.decode()
 REPORT_NAME: Final = REPORT.decode()
 _LOCK_NAME: Final = "runs.lock"
 _MARKS: Final = ("HORAE_DATA", "HORAE_RUN")  # in the environment of each process of a run
-_LOADER: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # where some builds find themselves
+_LOADER: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # where some builds find their library
 _KNOWN: Final = (
     "why", "signal", "seconds", "cpu_seconds", "max_rss", "output", "left_out", "unlimited",
     "size", "sum", "fault",
@@ -77,23 +77,21 @@ class OldRunsError(HoraeError, code="old_runs", exit_code=Exit.TEMPORARY):
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A command that is to be run, with exactly this environment."""
-
     run: int
     argv: tuple[str, ...]
     cwd: Path
     environment: Mapping[str, str]
     directory: Path  # for its output and the report of its end, with secrets masked
-    stdin: bytes = b""  # nothing means that there is nothing to read
-    source: Path | None = None  # a file to read in its place
-    target: Path | None = None  # where its stdout goes as it is; if it is short, to no file
-    most: int = 0  # more than this ends the run
-    is_reported: bool = True  # whether an engine after this one may ask for its end
+    stdin: bytes = b""  # empty: /dev/null
+    source: Path | None = None  # a file to read instead
+    target: Path | None = None  # the file for its unmasked stdout; a short one is returned instead
+    most: int = 0  # a larger stdout ends the run
+    is_reported: bool = True  # whether a later engine may ask how it ended
     timeout: timedelta | None = None
-    idle: timedelta | None = None  # without output, after which it is ended
+    idle: timedelta | None = None  # the run is ended after so long without output
     grace: timedelta = GRACE
     secrets: tuple[bytes, ...] = ()
-    address_space: int | None = None  # bytes for each process; its supervisor has this limit, too
+    address_space: int | None = None  # bytes for each process, including its supervisor
     cgroup: CgroupLimits = field(default_factory=CgroupLimits)
 
     def __post_init__(self) -> None:
@@ -106,9 +104,9 @@ TOKEN: Final = "HORAE_TOKEN"  # noqa: S105 - the variable that a run finds its t
 
 
 class Processes:
-    """Makes runs; one per data directory, in which it keeps a lock while any run may live.
+    """Makes runs; one per data directory, in which it holds a lock while any run may live.
 
-    With *certain* False, or where the system has no subreaper, only process groups are ended.
+    If *certain* is False, or where the system has no subreaper, only process groups are ended.
     Below *cgroup* each run has one of its own.
     """
 
@@ -122,7 +120,7 @@ class Processes:
         kept: tuple[int, int] = (HEAD, TAIL),
         given: HandedProcesses | None = None,
     ) -> None:
-        self._kept = kept  # bytes of the beginning of an output, and of its end
+        self._kept = kept  # bytes kept of the beginning and the end of an output
         self.certain_tree_kill = can_kill_trees() if certain is None else certain
         self.limits = limits or CgroupLimits()
         self._directory = directory
@@ -133,13 +131,13 @@ class Processes:
         self._locking = asyncio.Lock()
         self._launcher: Launcher | None = None
         self._given = given
-        self._older: list[Launcher] = []  # of images before this one, while their runs go on
+        self._older: list[Launcher] = []  # of previous images, until their runs have ended
         self._closing: set[asyncio.Task[None]] = set()
         self.live: set[LiveRun] = set()
-        # Runs that were handed over, by number, or why one of them was ended.
+        # Runs handed over, by number, or why one of them was ended.
         self.adopted: dict[int, Held | Reason] = {}
         self._resting: list[SupervisorLine] = []
-        self.ends_at: float | None = None  # when runs end unless a later moment is said
+        self.ends_at: float | None = None  # when runs end unless `alive_until` is called again
 
     async def __aenter__(self) -> Self:
         await self.begin()
@@ -149,7 +147,7 @@ class Processes:
         await self.close()
 
     async def begin(self, *, patience: timedelta = LAST_PATIENCE) -> None:
-        """Wait until nothing of an engine before this one is alive, or raise OldRunsError."""
+        """Wait until no process of the last engine is left, or raise OldRunsError."""
         async with self._locking:
             if self._launcher is not None:
                 return
@@ -169,7 +167,7 @@ class Processes:
 
     @property
     def notes(self) -> list[str]:
-        """Which limits do not hold here, each in words, and why."""
+        """The limits that cannot be applied here, and why."""
         unheld = standing().unheld(self.limits)
         return [f"{setting} is not enforced: {why}" for setting, why in unheld]
 
@@ -178,12 +176,12 @@ class Processes:
         return None if self._launcher is None else self._launcher.pid
 
     async def hold(self, spec: Spec) -> LiveRun:
-        """Make a run that waits for its go; LauncherLostError: retry."""
+        """Make a run that waits to be started; after LauncherLostError, try again."""
         order = self._order(spec)
         if self._launcher is None:
             await self.begin()
         while (line := self._rested(spec.address_space)) is not None:
-            # One that died while it rested has run nothing.
+            # A supervisor that died while it was idle has run nothing.
             with suppress(LauncherLostError):
                 return await self._made(spec, line, order)
         return await self._made(spec, await self._fresh(spec.address_space), order)
@@ -263,12 +261,11 @@ class Processes:
         return frame(b"o", body)
 
     async def look_back(self, directory: Path, run: int) -> Ended | Unreleased | None:
-        """Return how a run of an engine before this one ended; then nothing of it is alive."""
         await self.begin()
         return read_end(directory, run)
 
     def alive_until(self, moment: float) -> None:
-        """Let every run, also each made from now on, end at a moment of the boot clock."""
+        """Let every run, including later ones, end at a time of the boot clock."""
         self.ends_at = moment
         for run in self.live:
             run.alive_until(moment)
@@ -276,7 +273,7 @@ class Processes:
     async def _adopt(self, given: HandedProcesses) -> None:
         self._lock = given.lock
         self._launcher = Launcher(given.lock, self._directory, self.certain_tree_kill)
-        launcher.GIVEN = given.descriptors  # ours may be more by now
+        launcher.GIVEN = given.descriptors  # our limit may have been raised
         for pid, control in given.launchers.items():
             self._older.append(Launcher(given.lock, self._directory, self.certain_tree_kill))
             self._older[-1].adopt(pid, control)
@@ -311,7 +308,7 @@ class Processes:
         self.retire()
 
     def carries(self, number: int, process: Process) -> bool:
-        """Tell whether a run is one process that can be handed over, and goes on."""
+        """Return whether a run in progress has exactly one process, and so can be handed over."""
         return any(run.spec.run == number and run.process == process for run in self._whole)
 
     @property
@@ -332,7 +329,7 @@ class Processes:
         return HandedProcesses(lock, launcher.GIVEN, kept, handed)
 
     def retire(self) -> None:
-        """End launchers of images before this one whose last run is over."""
+        """End the launchers of previous images that have no run left."""
         busy = {run.line.launcher for run in self.live}
         for each in [each for each in self._older if each.pid not in busy]:
             self._older.remove(each)
@@ -361,7 +358,7 @@ class Processes:
             self._lock = -1
 
     async def bury(self, run: LiveRun) -> None:
-        """Return when nothing is left of a run whose supervisor died by accident."""
+        """Return when nothing is left of a run whose supervisor crashed."""
         pid, number = run.process.pid, run.spec.run
         if self._cgroup is not None:
             cleared = partial(is_cleared, self._cgroup.path_of(number, pid))
@@ -374,8 +371,8 @@ class Processes:
             except TimeoutError:
                 words = "the launcher did not confirm the end of process %d"
                 log.warning(words, pid, extra={"run": number})
-        # If the launcher that forked it had died before, what was below it fell to nobody. The
-        # variables that a run was given show what it started.
+        # If its launcher had died before, its processes were adopted by init. They are found by the
+        # variables of the run in their environment.
         known = run.spec.environment
         if all(each in known for each in _MARKS):
             marks = [os.fsencode(f"{each}={known[each]}") for each in _MARKS]
@@ -396,7 +393,7 @@ class Processes:
 
 @dataclass(eq=False)
 class Launcher:
-    """The engine's end: starts a launcher when there is none, and hands it sockets."""
+    """The engine's end of a launcher: starts one if there is none, and passes sockets to it."""
 
     _lock: int
     _directory: Path
@@ -411,7 +408,7 @@ class Launcher:
         return None if self._process is None else self._process.pid
 
     async def hand(self, channel: int) -> None:
-        """Give a socket to a supervisor; a launcher that is gone is replaced first."""
+        """Pass a socket to a supervisor; a launcher that has died is replaced first."""
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", channel))]
         try:
             await self._send(b"r", rights)
@@ -461,7 +458,7 @@ class Launcher:
         try:
             try:
                 errors = os.open(self._directory / "launcher.log", flags | os.O_CLOEXEC, 0o600)
-            except OSError:  # its log is for people who look for a bug; runs go on without it
+            except OSError:  # the log of the launcher is for debugging; runs do not need it
                 errors = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
             try:
                 self._process = subprocess.Popen(  # noqa: S603 (our own program)
@@ -525,7 +522,7 @@ class Launcher:
     def _lose(self) -> None:
         self._hang_up()
         if self._process is not None:
-            # It closes its end only by dying, so this does not wait.
+            # It closes its end only when it dies, so this does not wait.
             self._process.kill()
             self._process.wait()
             self._process = None
@@ -537,7 +534,7 @@ class Launcher:
 
 @dataclass(eq=False, slots=True)
 class AdoptedChild:
-    """A child of this process that an image before this one started."""
+    """A child of this process that a previous image started."""
 
     pid: int
     returncode: int | None = None
@@ -567,11 +564,11 @@ class SupervisorLine:
     """A supervisor, and the engine's end of its lifeline; it serves one run after another."""
 
     _channel: socket.socket
-    address_space: int | None  # under which it lives itself: it can only be lowered
+    address_space: int | None  # its own limit, which can only be lowered
     launcher: int | None
     _processes: Processes
     process: Process | None = None
-    run: LiveRun | None = None  # that goes on
+    run: LiveRun | None = None  # in progress
     heard: bytearray = field(default_factory=bytearray)
     resting: asyncio.TimerHandle | None = None
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
@@ -596,16 +593,16 @@ class SupervisorLine:
         return self._channel.detach(), bytes(self.heard)
 
     def tell(self, data: bytes) -> bool:
-        # Then it is dead or does not listen; its end is heard, or is overdue.
+        # Then it is dead or does not listen; its end is received, or is overdue.
         try:
             return self._channel.send(data) == len(data)
         except OSError:
             return False
 
     async def order(self, data: bytes) -> None:
-        # If the supervisor is gone, that is heard as an end.
+        # The end of the supervisor is received as the end of the run.
         with suppress(BrokenPipeError, ConnectionResetError):
-            with suppress(BlockingIOError):  # then the rest is sent below
+            with suppress(BlockingIOError):  # the rest is sent below
                 data = data[self._channel.send(data) :]
             if data:
                 await self._loop.sock_sendall(self._channel, data)
@@ -647,7 +644,7 @@ class LiveRun:
     spec: Spec
     line: SupervisorLine
     _processes: Processes
-    output: bytes = b""  # what went to its target, if it was short
+    output: bytes = b""  # its stdout, if it had a target and was short
     _is_released: bool = False
     _reason: str = ""
     _overdue: asyncio.TimerHandle | None = None
@@ -664,7 +661,7 @@ class LiveRun:
         return self.line.process
 
     async def made(self, order: bytes) -> None:
-        """Tell the supervisor what to run, and return when it is ready for the go."""
+        """Send the order, and return when the supervisor is ready to start."""
         async with asyncio.timeout(READY):
             await self.line.order(order)
             kind, body = await self.answered
@@ -684,7 +681,7 @@ class LiveRun:
             self._expect_end(self.spec.timeout + self.spec.grace)
 
     def cancel(self, reason: str) -> None:
-        """End it and all that it started: asked first, then without asking."""
+        """End all its processes: with SIGTERM first, then SIGKILL."""
         if self._reason or self._end.done():
             return
         self._reason = reason or "cancelled"
@@ -692,7 +689,7 @@ class LiveRun:
         self._expect_end(self.spec.grace)
 
     def alive_until(self, moment: float) -> None:
-        """Let it end at a moment of the boot clock, unless a later one is said before."""
+        """Let it end at a time of the boot clock, unless this is called again before."""
         self.line.tell(frame(b"t", struct.pack("<d", moment)))
 
     def hand_over(self) -> HandedRun:
@@ -746,14 +743,14 @@ class LiveRun:
         return ended
 
     def hang_up(self) -> None:
-        """Close the lifeline: whatever is left of it dies without being asked."""
+        """Close the lifeline, upon which the supervisor kills all its processes."""
         if self._overdue is not None:
             self._overdue.cancel()
         if self.line.run is self:
             self.line.close()
 
     def drop(self) -> None:
-        """Hang up; for the engine the run has ended, without a report."""
+        """Close the lifeline; the run has ended for the engine, without a report."""
         self.hang_up()
         if self.line.run is self:
             self.line.run = None
@@ -769,14 +766,14 @@ class LiveRun:
             self._end.set_result(report)
 
     def _expect_end(self, within: timedelta) -> None:
-        """Kill the supervisor if it does not end in time: it may have been stopped."""
+        """Kill the supervisor if it does not end in time, as it may have been stopped."""
         if self._overdue is not None:
             self._overdue.cancel()
         delay = within.total_seconds() + OVERDUE
         self._overdue = self._loop.call_later(delay, self.kill_supervisor)
 
     def kill_supervisor(self) -> bool:
-        """Kill what does not answer; False means that it is not known, or has gone."""
+        """Kill an unresponsive supervisor; False: its process is unknown, or has ended."""
         process = self.line.process
         if process is None or started(process.pid) != process.started:
             return False
@@ -810,7 +807,6 @@ def can_kill_trees() -> bool:
 
 
 def read_end(directory: Path, run: int) -> Ended | Unreleased | None:
-    """Return how a run ended as its supervisor reported it; None if there is no such report."""
     try:
         with (directory / REPORT_NAME).open("rb") as file:
             return parse_end(file.read(LONGEST_REPORT), run)
@@ -819,7 +815,7 @@ def read_end(directory: Path, run: int) -> Ended | Unreleased | None:
 
 
 def parse_end(report: bytes, run: int) -> Ended | Unreleased | None:
-    """Return what a report says; None if it cannot be read, or is about another run."""
+    """Parse a report; None if it cannot be read, or is of another run."""
     try:
         facts = json.loads(report)
         if facts["run"] != run:
@@ -833,7 +829,7 @@ def parse_end(report: bytes, run: int) -> Ended | Unreleased | None:
             signal=facts.get("signal"),
             first=str(facts["first"]),
             said=str(facts["said"]),
-            last=str(facts.get("last", "")),  # an engine before this one may not report it
+            last=str(facts.get("last", "")),  # a previous image may not report it
             limit=None if limit is None else timedelta(seconds=limit),
         )
         kept = {name: facts[name] for name in _KNOWN if facts.get(name) is not None}
@@ -846,9 +842,9 @@ def parse_end(report: bytes, run: int) -> Ended | Unreleased | None:
 
 
 def _within_limits(found: Verdict, why: EndCause, facts: Mapping[str, object]) -> Verdict:
-    """Return what an end means for a run in a cgroup: a bad one may be due to its limits."""
+    """Return the verdict on a run in a cgroup: a failure may be due to its limits."""
     is_bad = why is EndCause.EXIT and found.status is Status.FAILED
-    for name in ("over_memory", "no_memory"):  # whoever is over its own is killed in any case
+    for name in ("over_memory", "no_memory"):  # a run over its own limit is killed in any case
         if is_bad and name in facts:
             return Verdict(Status.KILLED, Reason(ReasonCode.MEMORY_LIMIT, str(facts[name])))
     if (is_bad or why is EndCause.TIMEOUT) and "over_processes" in facts:

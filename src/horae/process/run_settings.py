@@ -1,7 +1,7 @@
-"""What every run is given: its place, its program, the facts of its run, and its secrets.
+"""What every run gets: its directory, its program, the facts of the run, and its secrets.
 
-A secret is read from a file, from what a command prints, or from a variable; what belongs to the
-engine itself is never a source, and no message holds a value.
+A secret is read from a file, from the output of a command, or from a variable. What belongs to the
+engine itself is never a source, and no message contains a value.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunSettings(RunPlace):
-    signature: bytes = b""  # of what is posted
-    local: tuple[Path, ...] = ()  # origins on this machine that may be asked
-    named: NamedSecrets | None = None  # unset, only those of the environment are known
-    tokens: RunTokens | None = None  # of the runs that ask for one
-    spending: Spending | None = None  # what runs draw on
+    signature: bytes = b""  # signs the body of a POST
+    local: tuple[Path, ...] = ()  # addresses on this machine that a POST may call
+    named: NamedSecrets | None = None  # if None, only secrets of the environment are known
+    tokens: RunTokens | None = None  # of the runs that request one
+    spending: Spending | None = None  # the purses of runs
 
     @property
     def secrets(self) -> NamedSecrets:
@@ -78,7 +78,7 @@ def facts_of(
         **(left_facts(job.balances) if job.balances else {}),
     }
     if place.local:
-        # From a clone of the plan a relative path in its horae.toml leads elsewhere.
+        # Absolute, as the directory may be a clone of the plan.
         facts["HORAE_GIT_LOCAL"] = os.pathsep.join(map(str, place.local))
     tokens = place.tokens
     if scopes and tokens is not None and tokens.is_served:
@@ -130,7 +130,7 @@ _OF_THE_SHELL: Final = frozenset(
     {".", "alias", "cd", "eval", "exec", "export", "set", "source", "trap", "ulimit", "umask"}
 )
 
-# What a command is given of our own environment; all else may be a secret.
+# The variables that a command gets from our environment; all others may be secrets.
 _ALLOWED: Final = frozenset({
     "PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "SHELL",
     "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "FTP_PROXY", "NO_PROXY",
@@ -145,7 +145,7 @@ def why_unready(
     environ: Mapping[str, str],
     variables: Iterable[str] = (),
 ) -> Unready | None:
-    """Return why a command cannot run in a directory, and what to do about it; None if it can."""
+    """Return why a command cannot run in a directory, and what to do about it."""
     where, name = Path(directory), argv[0]
     if not where.is_dir():
         return Unready(f"the directory {where} does not exist", "create it, or use another one")
@@ -170,7 +170,7 @@ def why_unready(
 def unread(
     secrets: NamedSecrets | None, variables: Iterable[str], own: Iterable[str] = ()
 ) -> Unready | None:
-    """Return which secret that a run asks for cannot be read, as far as a look tells."""
+    """Return which secret of a run cannot be read, as far as is known without calling a command."""
     if secrets is None:
         return None
     asked = [each.partition("=") for each in variables]
@@ -183,29 +183,29 @@ def unread(
 
 
 def allowed_environment(base: Mapping[str, str], names: Iterable[str] = ()) -> dict[str, str]:
-    """Return what a command may know of an environment, and the variables it asks for by name."""
+    """Return the variables that a command may get, including those requested by name."""
     wanted = {*_ALLOWED, *(name for name in names if not is_own(name))}
     kept = {name: value for name, value in base.items() if name in wanted or name.startswith("LC_")}
     return {**kept, "TERM": "dumb"}
 
 
 LARGEST: Final = 64 * 1024  # bytes of a value
-LONGEST: Final = 10.0  # seconds that a command may take
-FRESH: Final = 60.0  # seconds for which its answer is good
-FAILED: Final = 10.0  # seconds after which one that failed is called again
-_MOST: Final = 1000  # values that are remembered, so that they are masked
-_RECENT: Final = 1_000_000_000  # nanoseconds in which a change may follow under the same time
-_LOOK: Final = 0.05  # seconds between two looks whether a command has ended
-_DATABASE: Final = "PGPASS"  # how variables begin that open a shared ledger
-_OWN_FILES: Final = ("token", "host", "post.key")  # of the data directory, under whatever name
+LONGEST: Final = 10.0  # seconds for a command
+FRESH: Final = 60.0  # seconds for which its output is used
+FAILED: Final = 10.0  # seconds after which a failed one is called again
+_MOST: Final = 1000  # values that are remembered for masking
+_RECENT: Final = 1_000_000_000  # nanoseconds in which a change may keep the modification time
+_LOOK: Final = 0.05  # seconds between checks whether a command has ended
+_DATABASE: Final = "PGPASS"  # prefix of variables that open a shared ledger
+_OWN_FILES: Final = ("token", "host", "post.key")  # of the data directory, under any name
 
 
-@dataclass(eq=False, repr=False)  # no message holds a value
+@dataclass(eq=False, repr=False)  # no message contains a value
 class NamedSecrets:
-    """Secrets as the settings and an environment name them, and those in a data directory.
+    """Secrets named by the settings and an environment, and those in a data directory.
 
-    `store` is the address of a shared ledger. Without `may_call` no command is called. `keeps`
-    and `forgets` see to the files of the data directory.
+    `store` is the address of a shared ledger. If not `may_call`, no command is called. `keeps` and
+    `forgets` manage the files of the data directory.
     """
 
     sources: Mapping[str, secret.SecretSource]
@@ -216,14 +216,14 @@ class NamedSecrets:
     may_call: bool = True
     keeps: Callable[[str, str], str] | None = None
     forgets: Callable[[Iterable[str]], None] | None = None
-    # What could not be read when it was needed last.
+    # The secrets that could not be read when last needed.
     unread: dict[str, SecretError] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self._known: dict[str, None] = {}  # in the order in which they came
-        self._calls: dict[str, asyncio.Task[str]] = {}  # of commands, the last of each
-        self._until: dict[str, float] = {}  # so long what it came to is good
-        self._own: tuple[int, tuple[str, ...]] = (0, ())  # its keys, as its directory was then
+        self._known: dict[str, None] = {}  # in the order of their arrival
+        self._calls: dict[str, asyncio.Task[str]] = {}  # the last call of each command
+        self._until: dict[str, float] = {}  # until when its result is used
+        self._own: tuple[int, tuple[str, ...]] = (0, ())  # its keys, and its directory's time
 
     @property
     def hidden(self) -> frozenset[str]:
@@ -233,7 +233,7 @@ class NamedSecrets:
         return name in self.sources
 
     def why_not(self, texts: Iterable[str]) -> SecretError | None:
-        """Return why a secret that texts name cannot be read; commands are not called for it."""
+        """Return why a secret in texts cannot be read; no command is called for that."""
         for text in texts:
             for name in (*secret.needed_in(text), *secret.kept_in(text)):
                 try:
@@ -244,7 +244,7 @@ class NamedSecrets:
         return None
 
     async def filled(self, text: str) -> str:
-        for name in secret.kept_in(text):  # it is one, or none
+        for name in secret.kept_in(text):  # at most one
             text = await self._value(name)
         own = {name for name in self.environ if not self._is_own(name)}
         known = {*secret.needed_in(text), *self.sources, *own}
@@ -252,7 +252,7 @@ class NamedSecrets:
         return secret.expand(text, {name: await self._value(name) for name in names})
 
     async def given(self, variables: Iterable[str], own: Mapping[str, str] | None = None) -> Given:
-        """Return the variables that a run asks for, as NAME or NAME=${SECRET}, and its own."""
+        """Return the variables of a run, given as NAME or NAME=${SECRET}, and its own."""
         found: dict[str, str] = {}
         hidden: set[str] = set()
         texts = dict(own or {})
@@ -268,7 +268,7 @@ class NamedSecrets:
         return Given(found, frozenset(hidden) | self.hidden)
 
     async def keep(self, name: str, text: str) -> str:
-        """Keep a text that somebody gave; beside a shared ledger only one that is no secret."""
+        """Store a text from a request; with a shared ledger, only one that is not a secret."""
         if self.keeps is None:
             if name.startswith(secret.WEBHOOK) or secret.looks_secret(name, text):
                 words = f"{name}: a shared ledger cannot store secrets; use ${{NAME}} instead, and "
@@ -300,7 +300,7 @@ class NamedSecrets:
         return value
 
     async def _asked(self, name: str) -> str:
-        """Return the value of a secret; a command is called once, however many ask."""
+        """Return the value of a secret; concurrent callers share one call of a command."""
         if not self._is_called(name):
             is_variable = not self.is_named(name) and "/" not in name
             return self._look(name) if is_variable else await asyncio.to_thread(self._look, name)
@@ -327,7 +327,7 @@ class NamedSecrets:
             self._until[name] = monotonic() + lasts
 
     async def look_again(self) -> bool:
-        """Read again what could not be read; tell whether any of it can be now."""
+        """Read unreadable secrets again; return whether any of them can be read now."""
         found = False
         for name in tuple(self.unread):
             with suppress(SecretError):  # it stays in `unread`, which is reported as a problem
@@ -389,7 +389,7 @@ class NamedSecrets:
         return value
 
     def _own_texts(self) -> tuple[str, ...]:
-        """Return the engine's own keys: a hard link or a command may lead to them, too."""
+        """Return the engine's own keys, to which a hard link or a command may lead."""
         if self.data is None:
             return ()
         try:
@@ -402,12 +402,12 @@ class NamedSecrets:
 
     def _read_own(self, data: Path) -> Iterator[str]:
         for path in map(data.joinpath, _OWN_FILES):
-            with suppress(OSError, SecretError):  # a key that is not there has no value
+            with suppress(OSError, SecretError):  # a missing key has no value
                 if text := _decoded(path.name, _read(path.name, path)).strip():
                     yield text
 
     def _remember(self, name: str, text: str) -> None:
-        """Have a value masked from now on; one that a request gave, if it looks secret."""
+        """Mask a value from now on; one from a request only if it looks secret."""
         if not name or name.startswith(secret.WEBHOOK) or secret.guessed_in(name, text):
             self._known.pop(text, None)
             self._known[text] = None
@@ -416,7 +416,7 @@ class NamedSecrets:
 
 
 def _read(name: str, path: Path) -> bytes:
-    """Return what a file holds that is its owner's alone; it is neither waited for nor followed."""
+    """Read a file that only its owner can access, without following links or waiting for a pipe."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags)
@@ -454,7 +454,7 @@ def _decoded(name: str, data: bytes) -> str:
 
 
 def _printed(name: str, words: tuple[str, ...], environ: Mapping[str, str]) -> bytes:
-    # Not a pipe: its end would come only when all have closed it. In memory, where there is a way.
+    # Not a pipe: it ends only when all have closed it. In memory, where the system allows.
     in_memory = getattr(os, "memfd_create", None)
     with os.fdopen(in_memory("secret"), "w+b") if in_memory else TemporaryFile() as out:
         try:
@@ -473,7 +473,7 @@ def _printed(name: str, words: tuple[str, ...], environ: Mapping[str, str]) -> b
         until, is_over = monotonic() + LONGEST, False
         try:
             while not is_over and monotonic() < until and os.fstat(out.fileno()).st_size <= LARGEST:
-                with suppress(subprocess.TimeoutExpired):  # the loop looks at size and time again
+                with suppress(subprocess.TimeoutExpired):  # the loop checks size and time again
                     is_over = process.wait(_LOOK) is not None
         finally:
             with suppress(ProcessLookupError, PermissionError):  # the group has ended

@@ -1,4 +1,4 @@
-"""The supervisor: a process per live run, that starts a command and ends all that it started.
+"""The supervisor: a process per live run, that starts a command and ends all its processes.
 
 It is forked by the launcher and talks with the engine over one socket, its lifeline: when that
 closes, the run is killed.
@@ -51,10 +51,10 @@ if TYPE_CHECKING:
         target: tuple[bytes, int] | None
         is_reported: bool
         timeout: float | None
-        idle: float | None  # seconds without output that end it
+        idle: float | None  # seconds without output after which it is ended
         grace: float
         spellings: tuple[bytes, ...]
-        kept: tuple[int, int]  # bytes of the beginning of the output, and of its end
+        kept: tuple[int, int]  # bytes kept of the beginning of the output, and of its end
         address_space: int | None
         cgroup: CgroupOrder | None
 
@@ -65,19 +65,19 @@ if TYPE_CHECKING:
 else:
     import _signal as signal
 
-PROTOCOL = 1  # of what is said above; an engine can adopt a run whose supervisor speaks the same
+PROTOCOL = 1  # of these messages; an engine can adopt a run whose supervisor has the same
 REPORT = b"end.json"
-GROUP_PATIENCE = 0.2  # seconds for a killed group to be gone, where nothing proves it
-BURIALS = 1000  # orphans reaped before anything else is looked at
-RUNS = 1000  # that one serves; then whatever it has gathered goes with it
+GROUP_PATIENCE = 0.2  # seconds for a killed group to be gone, where that cannot be proved
+BURIALS = 1000  # orphans reaped before anything else is checked
+RUNS = 1000  # runs per supervisor, which bounds leaks
 LONGEST_POLL = 30.0  # the boot clock counts while the machine sleeps, poll does not
 
-LEAST = 64 << 20  # bytes that the supervisor needs: it lives under the limit of its command
+LEAST = 64 << 20  # bytes that the supervisor needs: it has the limit of its command
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _DEFAULT_SIGNALS = [each for each in range(1, 32) if each not in {signal.SIGKILL, signal.SIGSTOP}]
-_ASK = (signal.SIGTERM, signal.SIGCONT)  # a stopped process hears only when it goes on
-_ARGUMENT = 128 << 10  # what Linux takes as one argument
+_ASK = (signal.SIGTERM, signal.SIGCONT)  # a stopped process gets SIGTERM only after SIGCONT
+_ARGUMENT = 128 << 10  # the limit of Linux for one argument
 
 
 class Refusal(Exception):  # noqa: N818 (why a run cannot be made)
@@ -87,10 +87,10 @@ class Refusal(Exception):  # noqa: N818 (why a run cannot be made)
 def supervise(
     channel: _socket.socket, *, engine: int | None, certain: bool, most: int = RUNS
 ) -> None:
-    """Run one command after another as the engine says; nothing is left of one that has ended.
+    """Run one command after another as ordered; nothing is left of one that has ended.
 
-    *engine* is a descriptor that becomes readable when the engine dies. Without *certain*
-    only the command's process group is ended, and there is no second command.
+    *engine* is a descriptor that becomes readable when the engine dies. If not *certain*, only the
+    command's process group is ended, and there is no second command.
     """
     line, deaths = EngineSocket(channel, engine), Deaths()
     left = most if certain else 1
@@ -99,7 +99,7 @@ def supervise(
         run = Supervisor(line, facts, deaths, certain=certain)
         try:
             run.prepare()
-            _limit(facts["address_space"])  # the same for all that it will run
+            _limit(facts["address_space"])  # the same for all later runs
         except (Refusal, OSError, ValueError) as error:
             line.send(b"x", _words(error).encode(errors="replace"))
             return
@@ -122,8 +122,8 @@ class EngineSocket:
         self._poll = poll_of(channel.fileno(), engine)
 
     def order(self) -> RunFacts | None:
-        """Wait for what to run next; None means that the engine is gone, or wants no more."""
-        # What was said to the run before, when that had ended already, is passed over.
+        """Wait for the next order; None: the engine has died, or sends no more."""
+        # Messages for the last run, sent after its end, are skipped.
         while (said := self.word()) is None or said[0] != b"o":
             if said is None:
                 found = [each for each, _ in self._poll.poll()]
@@ -137,7 +137,7 @@ class EngineSocket:
         return take_frame(self._heard)
 
     def hear(self) -> bool:
-        """Take what was said; False means that the line is closed or broken."""
+        """Read from the line; False: it is closed or broken."""
         try:
             heard = self.channel.recv(CHUNK, _socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -156,7 +156,7 @@ def frame(kind: bytes, data: bytes = b"") -> bytes:
 
 
 def take_frame(heard: bytearray) -> tuple[bytes, bytes] | None:
-    """Take the first frame out of what was heard, as kind and data; None if it is not whole."""
+    """Remove the first frame from the buffer, as kind and data; None if it is incomplete."""
     if len(heard) < 5:
         return None
     end = 5 + _struct.unpack_from("<I", heard, 1)[0]
@@ -176,8 +176,6 @@ def poll_of(*descriptors: int | None) -> select.poll:
 
 
 class Deaths:
-    """A pipe that becomes readable when a child has died."""
-
     __slots__ = ("_writing", "reading")
 
     def __init__(self) -> None:
@@ -201,8 +199,6 @@ class Deaths:
 
 
 class Supervisor:
-    """One run: made, let go, watched, ended, reported."""
-
     def __init__(
         self, line: EngineSocket, facts: RunFacts, deaths: Deaths, *, certain: bool
     ) -> None:
@@ -212,7 +208,7 @@ class Supervisor:
         self._certain = certain
         self._is_released = False
         self._pid = 0
-        self._why = ""  # what ends the run, if not the command itself
+        self._why = ""  # why the run is ended, unless the command exits by itself
         self._said = ""
         self._kill_at: float | None = None
         self._began_at = self._heard_at = now()
@@ -224,7 +220,7 @@ class Supervisor:
         self._streams: list[Stream | Target] = []
         self._poll = poll_of(line.channel.fileno(), line.engine, deaths.reading)
 
-    # Before the go: whatever can fail should fail here, while nothing has run.
+    # Before the start: errors should occur while nothing has run.
 
     def prepare(self) -> None:
         facts = self._facts
@@ -248,17 +244,17 @@ class Supervisor:
             self._cgroup = RunCgroup.made(facts["cgroup"], run=facts["run"])
 
     def may_begin(self) -> bool:
-        """Wait for the go; False means that it never came, and nothing has run."""
+        """Wait for the start; False: it never came, and nothing has run."""
         self._obey()  # it may have come with the order
         while not self._is_released and not self._why:
             self._turn()
-        # One more look: the engine may have died after its last word.
+        # Check again: the engine may have died after its last message.
         if not self._why:
             for descriptor, _ in self._poll.poll(0):
                 self._notice(descriptor)
         until = self._line.alive_until
         if not self._why and until is not None and now() >= until:
-            # The go came too late, and perhaps from an engine that was frozen meanwhile.
+            # The start came too late, perhaps from an engine that was frozen meanwhile.
             self._end_at_once("lease")
         return self._is_released and not self._why
 
@@ -269,7 +265,7 @@ class Supervisor:
         if self._cgroup and not self._cgroup.enter():
             self._cgroup.remove()
             self._cgroup = None
-        # Not every system can make the command a session.
+        # Not every system can start the command in a session of its own.
         apart: Apart = {"setsid": True} if self._certain else {"setpgroup": 0}
         try:
             self._pid = os.posix_spawn(
@@ -290,7 +286,7 @@ class Supervisor:
             self._close_ends()
         return True
 
-    # While it runs: one poll over everything.
+    # While it runs: one poll for everything.
 
     def watch(self) -> None:
         limit, idle = self._facts["timeout"], self._facts["idle"]
@@ -302,7 +298,7 @@ class Supervisor:
             if self._kill_at is not None and now() >= self._kill_at:
                 return
             self._turn()
-        # Without a word from us it ended by itself, though nobody was there to see it.
+        # It exited by itself, although the engine was gone.
         if self._why in {"engine", "lease"}:
             self._why = ""
 
@@ -343,7 +339,7 @@ class Supervisor:
             if not stream.drain(self._log):
                 self._poll.unregister(descriptor)
                 stream.close()
-            if stream.fault:  # more than it may put out
+            if stream.fault:  # more output than allowed
                 self._ask_to_end("cancel", stream.fault)
 
     def _obey(self) -> None:
@@ -357,7 +353,7 @@ class Supervisor:
                 self._ask_to_end("cancel", data.decode(errors="replace"))
 
     def _bury(self) -> None:
-        """See whether the command has ended, and reap orphans: their number is not bounded."""
+        """Check whether the command has ended, and reap a bounded number of orphans."""
         self._deaths.hear()
         if not self._pid:
             return
@@ -370,16 +366,15 @@ class Supervisor:
             if dead is None:
                 return
             if dead.si_pid == self._pid:
-                # It is reaped only after its group: until then its number stays taken.
+                # It is reaped after its group: until then its process id stays taken.
                 self._has_exited = True
                 return
             os.waitpid(dead.si_pid, 0)
-        self._deaths.repeat()  # more of them, but the clock comes first
+        self._deaths.repeat()  # more of them, but the time limit is checked first
 
     # The end.
 
     def _ask_to_end(self, why: str, said: str) -> None:
-        """Ask the whole tree to end, and kill it after the grace."""
         if self._why:
             return
         self._why, self._said = why, said
@@ -393,12 +388,12 @@ class Supervisor:
                 quietly(os.killpg, self._pid, each)
 
     def _end_at_once(self, why: str) -> None:
-        """Kill without asking: the engine is not there to wait for the grace."""
+        """Kill at once: no engine waits for the grace period."""
         self._why = self._why or why
         self._kill_at = now()
 
     def finish(self, *, is_last: bool) -> bool:
-        """End the whole tree, keep the rest of the output, report; True: the next may come."""
+        """End the whole tree, store the rest of the output, report; True: ready for another run."""
         if self._pid:
             self._end_tree()
             for stream in self._streams:
@@ -408,7 +403,7 @@ class Supervisor:
             self._cgroup.remove()
         if self._facts["is_reported"]:
             quietly(write_whole, self._log.directory(), REPORT, report)
-        # Something of this run would cling to the next one.
+        # Something of this run would affect the next one.
         is_inside = self._cgroup is not None and self._cgroup.is_inside
         is_last = is_last or is_inside or self._why in {"engine", "lease"}
         first = self._streams[0]
@@ -433,10 +428,10 @@ class Supervisor:
             stream.close_end()
 
     def _end_tree(self) -> None:
-        """Kill until the kernel says that there is no child: below a subreaper that is proof."""
+        """Kill until the kernel reports no child: below a subreaper that is proof."""
         if self._cgroup:
             self._cgroup.kill()
-        # The group before its leader is reaped: until then its number is not used again.
+        # The group before its leader is reaped: until then its id is not used again.
         quietly(os.killpg, self._pid, signal.SIGKILL)
         if self._status is None:
             self._reap_command(0)
@@ -449,7 +444,7 @@ class Supervisor:
             time.sleep(0.002)
         while self._certain and not has_reaped_all():
             signal_below(os.getpid(), (signal.SIGKILL,))
-            # Whoever was killed falls to us sooner or later; each one may show more.
+            # Killed processes become our children sooner or later; each may have more.
             quietly(os.waitpid, -1, 0)
 
     def _reap_command(self, options: int) -> None:
@@ -485,7 +480,7 @@ class Supervisor:
         if isinstance(stdout, Target):
             parts |= {"size": str(stdout.size), "sum": quoted(stdout.digest())}
             parts["fault"] = quoted(stdout.fault)
-        if facts["cgroup"] and self._pid:  # limits that were hit, and those that could not be set
+        if facts["cgroup"] and self._pid:  # limits exceeded, and those that could not be set
             own, (_, _, before, after, _) = self._cgroup, facts["cgroup"]
             parts |= {name: quoted(words) for name, words in (own.hits() if own else [])}
             refused = own.refused if own else [name for name, _ in (*before, *after)]
@@ -496,12 +491,12 @@ class Supervisor:
 
 
 def now() -> float:
-    """Return the seconds of the boot clock, which nobody sets and which counts through sleep."""
+    """Return the seconds of the boot clock, which is never set and includes sleep."""
     return time.clock_gettime(_CLOCK)
 
 
 def find_program(name: bytes, path: bytes) -> bytes:
-    """Return the file that a command names, looked for as a shell would, or raise a Refusal."""
+    """Find the file of a command as a shell would, or raise a Refusal."""
     is_path = b"/" in name
     places = [name] if is_path else [os.path.join(each, name) for each in path.split(b":") if each]
     seen = None
@@ -530,7 +525,7 @@ def _forget_before(path: bytes) -> None:
 
 
 def _refuse_too_long(facts: RunFacts) -> None:
-    """Refuse arguments that Linux would not take; elsewhere the start itself tells."""
+    """Refuse arguments that Linux would not accept; elsewhere the start itself fails."""
     if sys.platform != "linux":
         return
     texts = [*facts["argv"], *(b"%b=%b" % pair for pair in facts["environment"].items())]
@@ -567,7 +562,7 @@ def _stdin(directory: Callable[[], int], source: bytes | None, data: bytes) -> i
 
 
 def write_whole(directory: int, name: bytes, data: bytes) -> None:
-    """Give a file this content in one step; a power cut may undo it."""
+    """Replace a file's content in one step; a power failure may undo it."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(name + b".new", flags, 0o600, dir_fd=directory)
     try:

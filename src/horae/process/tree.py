@@ -1,6 +1,7 @@
-"""Processes as a tree: who is below whom, how to reach all of them, and the cgroup of a run.
+"""The processes below a process: how to signal all of them, and the cgroup of a run.
 
-The supervisor and the launcher use this, so only what is written in C is imported, and ctypes.
+The supervisor and the launcher import this module, which therefore imports only ctypes and modules
+written in C.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from typing import TypeAlias
 
-    Files: TypeAlias = list[tuple[bytes, bytes]]  # of a cgroup, and what is to be in each
+    Files: TypeAlias = list[tuple[bytes, bytes]]  # files of a cgroup and their content
     # How the name of a run cgroup begins, where its supervisor lives, what is written before the
     # command is born and what after (it would hold the supervisor, too), and for each limit that
     # can be run into the file and the word in it that count this, and how it is told.
@@ -30,8 +31,8 @@ _C = ctypes.CDLL(None, use_errno=True)
 
 
 def signal_below(root: int, signals: Collection[int], spare: Collection[int] = ()) -> int:
-    """Signal every process below one, except some and what is below those; return how many."""
-    # Numbers mostly go up from parent to child, so one pass comes near the whole tree; the caller
+    """Signal all processes below *root*, except *spare* and those below them; return how many."""
+    # Ids mostly increase from parent to child, so one pass reaches nearly all; the caller
     # repeats until nothing is left.
     known, count = {root}, 0
     for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdecimal()):
@@ -46,7 +47,7 @@ def signal_below(root: int, signals: Collection[int], spare: Collection[int] = (
 
 
 def kill_marked(marks: Collection[bytes]) -> int:
-    """Kill every process whose environment holds all of some variables; return how many."""
+    """Kill all processes with all of these variables in their environment; return how many."""
     count = 0
     for pid in [int(name) for name in os.listdir("/proc") if name.isdecimal()]:
         line = _stat(pid)
@@ -77,7 +78,7 @@ def give_up_privileges() -> None:
 
 
 def started(pid: int) -> int:
-    """Return the start time of a process in ticks, or 0 if it cannot be known."""
+    """Return the start time of a process in ticks, or 0 if it is unknown."""
     line = _stat(pid)
     return line[2] if line else 0
 
@@ -86,7 +87,7 @@ def _signal_one(
     pid: int, line: tuple[bytes, int, int], signals: Collection[int], *, is_own: bool
 ) -> None:
     try:
-        if is_own:  # only we reap it, so its number is not used again
+        if is_own:  # only we reap it, so its id is not used again
             for each in signals:
                 os.kill(pid, each)
             return
@@ -116,16 +117,15 @@ def read(path: str | bytes, most: int = 1 << 20) -> bytes:
 
 
 def _stat(pid: int) -> tuple[bytes, int, int] | None:
-    """Return state, parent and start time of a process; None if there is none."""
     line = read(f"/proc/{pid}/stat", 1024)
-    # The name in parentheses may hold anything, parentheses too.
+    # The name in parentheses may contain anything, including parentheses.
     fields = line[line.rfind(b")") + 2 :].split(b" ", 20)
     return (fields[0], int(fields[1]), int(fields[19])) if len(fields) > 19 else None
 
 
-TRIES = 60  # to remove one: the system may take a moment to see that nobody is in there
+TRIES = 60  # to remove one: the kernel may need a moment to notice that it is empty
 PAUSE = 0.005  # seconds between them
-MOST = 10_000  # cgroups in one that are removed; what is left goes at the next start
+MOST = 10_000  # cgroups in one that are removed; the rest at the next start
 
 
 class RunCgroup:
@@ -134,12 +134,12 @@ class RunCgroup:
     def __init__(self, path: bytes, order: CgroupOrder) -> None:
         self._path = path
         _, self._home, _, self._after, self._told = order
-        self.is_inside = False  # whether we could not get out again
-        self.refused: list[bytes] = []  # what the system would not let us say of it
+        self.is_inside = False  # whether leaving failed
+        self.refused: list[bytes] = []  # settings that the kernel refused
 
     @classmethod
     def made(cls, order: CgroupOrder, *, run: int) -> RunCgroup | None:
-        path = order[0] + b"%d-%d" % (run, os.getpid())  # steps of one run are several
+        path = order[0] + b"%d-%d" % (run, os.getpid())  # a run may have several steps
         if not quietly(os.mkdir, path) and not (remove(path) and quietly(os.mkdir, path)):
             return None
         made = cls(path, order)
@@ -147,12 +147,12 @@ class RunCgroup:
         return made
 
     def enter(self) -> bool:
-        """Go in, so that the command is born there; False means that we must not."""
+        """Enter, so that the command is born inside; False: it must not start."""
         self.is_inside = quietly(overwrite, self._path + b"/cgroup.procs", b"0")
         return self.is_inside
 
     def leave(self) -> None:
-        """Go out again: the supervisor must outlive what is in there."""
+        """Leave, as the supervisor must outlive the processes in it."""
         if self.is_inside and quietly(overwrite, self._home + b"/cgroup.procs", b"0"):
             self.is_inside = False
             self.say(self._after)
@@ -178,7 +178,7 @@ class RunCgroup:
 
 
 def kill(path: bytes) -> bool:
-    """Kill all that is in a cgroup and below, at once; False: one by one, and some may be left."""
+    """Kill all processes at once; False: one by one, so that some may be left."""
     if quietly(overwrite, path + b"/cgroup.kill", b"1"):
         return True
     kill_each(path)  # Linux before 5.14
@@ -192,7 +192,7 @@ def kill_each(path: bytes) -> None:
 
 
 def remove(path: bytes, *, tries: int = TRIES) -> bool:
-    """Remove a cgroup in which nobody is, and those below it; True means that it is gone."""
+    """Remove an empty cgroup and those below it; True: it is gone."""
     for left in reversed(range(tries)):
         if not quietly(os.rmdir, path):
             for each in reversed(_tree(path)):
