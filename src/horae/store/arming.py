@@ -1,8 +1,8 @@
-"""How a scan is taken over, and an entry begins, pauses, resumes and ends; nothing past fires.
+"""The takeover of a scan: entries begin, change, pause, resume and end, and nothing past fires.
 
-What came meanwhile is one receipt that says why, and the watermark is now. A delay alone stays
-due until its key has a receipt. A scan costs what has changed: what is read is what is known of the
-files that were read, what is missing, and what stands at the addresses that were found.
+Times that passed meanwhile have one receipt with the reason, and the watermark is now. Only a delay
+stays due until its key has a receipt. A scan costs what has changed: it reads the known entries of
+the files that were read, the missing ones, and those with the addresses found.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 def pause(
     tx: Transaction, number: int, *, now: datetime, note: str = "", until: datetime | None = None
 ) -> int | None:
-    """Let an entry rest, and return how many waiting receipts are skipped; None: it does not."""
     values = {"now": now, "note": plain(note), "until": until, "by": tx.actor}
     if not tx.change("entry.pause", number=number, **values):
         return None
@@ -56,7 +55,7 @@ def pause(
     words = by_words("paused", note, actor=tx.actor)
     reason = Reason(ReasonCode.PAUSED, f"did not run before the entry was {words}")
     if isinstance(was.item, Entry) and _delay_of(was.item) is None:
-        # These times are before the pause: without an engine, nothing has decided them yet.
+        # These times are before the pause, and are undecided if no engine was running.
         tx.account(was.item, close(was.item, now=now, reason=reason), now=now)
     skipped = tx.skip_pending(number, reason=reason, now=now)
     facts = {"note": note, "until": None if until is None else key_time(until)}
@@ -65,7 +64,6 @@ def pause(
 
 
 def resume(tx: Transaction, number: int, *, now: datetime) -> bool:
-    """Let a paused entry go on from now, or from when its pause was over by itself."""
     was = tx.entry(number)
     if was is None or was.pause is None or not tx.change("entry.resume", number=number):
         return False
@@ -86,7 +84,6 @@ def wake(tx: Transaction, *, now: datetime) -> list[int]:
 
 
 def set_back(tx: Transaction, *, now: datetime) -> int:
-    """Let the entries go on from now that go by a clock which ran ahead; return how many."""
     tx.change("purse.set_back", now=now, most=now + LONGEST)
     tx.change("account.set_back", now=now, most=now + LONGEST_LIMIT)
     rows = tx.rows("entry.ahead", now=now)
@@ -101,12 +98,12 @@ def set_back(tx: Transaction, *, now: datetime) -> int:
 
 
 def close_the_past(tx: Transaction, *, now: datetime, reason: Reason) -> None:
-    """Set every watermark to now and end all that is open, so that nothing past fires."""
+    """Set every watermark to now and end all open receipts, so that nothing past fires."""
     for was in tx.entries():
         if not isinstance(was.item, Entry) or was.gone_at is not None:
             continue
         closed = close(was.item, now=now, reason=reason)
-        # For the end to count from, of those that wait for one that will not come.
+        # Receipts that wait for an end that will not come end now.
         begun = beginning(
             replace(was.item, accounted_to=closed.accounted_to, ended_at=closed.ended_at), now=now
         )
@@ -114,7 +111,7 @@ def close_the_past(tx: Transaction, *, now: datetime, reason: Reason) -> None:
     for filed in tx.every(filed_of, "receipt.open"):
         run = tx.one(run_of, "run.open_of_receipt", receipt=filed.number)
         if filed.status is Status.RUNNING and run is not None:
-            # Without a retry: what it did since the backup is not known.
+            # Without a retry: what it did since the backup is unknown.
             tx.finish(filed, Status.INTERRUPTED, reason=reason, now=now)
             tx.close_run(run.number, outcome=Status.INTERRUPTED, reason=reason, now=now)
             continue
@@ -126,7 +123,7 @@ def close_the_past(tx: Transaction, *, now: datetime, reason: Reason) -> None:
 
 
 def end_rule(tx: Transaction, was: Listed, *, now: datetime, reason: Reason) -> None:
-    """Account for an entry up to now without firing, and skip what waits of it."""
+    """Move an entry's watermark to now without firing, and skip its waiting receipts."""
     if isinstance(was.item, Entry):
         tx.account(was.item, close(was.item, now=now, reason=reason), now=now)
     tx.skip_pending(was.number, reason=reason, now=now)
@@ -141,8 +138,8 @@ def begin_afresh(
     reason: Reason,
     since: datetime | None = None,
 ) -> None:
-    """Close the old rule with one receipt and begin the new one, now or *since* a moment."""
-    # One delay stays the same, perhaps with another time.
+    """End the old rule with one receipt and begin the new one, now or *since* a time."""
+    # The same delay, perhaps with another time.
     if old is not None and (_delay_of(old) is None or _delay_of(old) != _delay_of(new)):
         closed = close(old, now=since or now, reason=reason)
         tx.account(old, closed, now=now)
@@ -153,7 +150,7 @@ def begin_afresh(
 def begin_rule(
     tx: Transaction, entry: Entry, *, now: datetime, since: datetime | None = None
 ) -> None:
-    """Begin a rule; its watermark only goes forward, save for a delay that was never kept."""
+    """Begin a rule; its watermark only moves forward, except for a delay that never ran."""
     begun = beginning(entry, now=since or now)
     accounted_to = begun.accounted_to
     was = entry.accounted_to
@@ -163,7 +160,6 @@ def begin_rule(
 
 
 def beginning(entry: Entry, *, now: datetime) -> Decision:
-    """Return what to write when a rule begins; a cadence that waits for no end counts from now."""
     begun = begin(entry, now=now)
     if isinstance(entry.rule, CadenceRule):
         after = replace(entry, accounted_to=begun.accounted_to, ended_at=begun.ended_at)
@@ -175,7 +171,7 @@ def beginning(entry: Entry, *, now: datetime) -> Decision:
 def first_seen(tx: Transaction, entry: Entry, *, now: datetime) -> Decision:
     """Return what to write about an entry that is new to the ledger.
 
-    One that was begun in place of a lost one cannot tell what was missed from what has run.
+    A ledger created in place of a lost one does not know whether missed times have run.
     """
     begun = beginning(entry, now=now)
     fresh_at = tx.fresh_at() if begun.receipts else None
@@ -191,7 +187,6 @@ def first_seen(tx: Transaction, entry: Entry, *, now: datetime) -> Decision:
 
 
 def _delay_of(entry: Entry) -> str | None:
-    """Return the id of a delay, which is due until its key has a receipt."""
     return entry.rule.delay if isinstance(entry.rule, OnceRule) else None
 
 
@@ -208,7 +203,6 @@ def pause_if_failing(tx: Transaction, number: int, *, now: datetime) -> None:
 
 
 def _set_back(tx: Transaction, row: sqlite3.Row, *, now: datetime) -> bool:
-    """Let one entry go on from now, unless it is a delay that was kept."""
     item = item_of(row)
     if not isinstance(item, Entry):
         most, ended = micros(now), row["ended_at"]
@@ -230,13 +224,12 @@ def _set_back(tx: Transaction, row: sqlite3.Row, *, now: datetime) -> bool:
 
 
 def _is_still_due(tx: Transaction, entry: Entry) -> bool:
-    """Tell whether an entry is a delay whose key has no receipt."""
     delay = _delay_of(entry)
     return delay is not None and tx.receipt_of(entry.number, f"delay:{delay}") is None
 
 
 _AT_ONCE: Final = 1000  # new entries in one statement
-_GOOD: Final = ("digest", "spec", "unarmed", "commit_id")  # what stays as it was while broken
+_GOOD: Final = ("digest", "spec", "unarmed", "commit_id")  # kept while the text is broken
 
 
 def scan(
@@ -281,7 +274,7 @@ def scan(
     gone = [rows[number] for number in matched.gone]
     looks = [taking.miss(row, patience) for row in gone if ground.misses(row)]
     if scan.problems:
-        # A file that is there and cannot be read hides its own.
+        # Entries of an unreadable file are not missing.
         hidden = [row for row in gone if row["missing_at"] is not None and not ground.misses(row)]
         tx.change_all("entry.unmiss", [{"number": row["number"]} for row in hidden])
     index = {file: name for file, name in ground.index.items() if file not in unsure}
@@ -297,8 +290,6 @@ def scan(
 
 
 class _ScannedEntry(NamedTuple):
-    """Something that was scanned, with its mark and its file as the ledger writes them."""
-
     mark: Mark
     file: str
     item: Entry | Unarmed
@@ -307,7 +298,7 @@ class _ScannedEntry(NamedTuple):
 
 
 class _ScanScope:
-    """Which files of a scan stand, and which of them are surely as they were."""
+    """The files of a scan that were not read, and those that are certainly unchanged."""
 
     def __init__(self, scan: Scan, was: Mapping[str, str]) -> None:
         names = [plain(name) for name in scan.standing]
@@ -321,16 +312,16 @@ class _ScanScope:
         return file in self._files or file.startswith(self._folders)
 
     def is_as_it_was(self, file: str) -> bool:
-        """Tell whether a file stands as it is known; of one that cannot be read nothing is."""
+        """Return whether a file is unchanged since it was read; false for an unreadable one."""
         return file in self.was and file in self.index and self.stands(file)
 
     def misses(self, row: sqlite3.Row) -> bool:
-        """Tell whether an entry should have been seen: a file that cannot be read hides its own."""
+        """Return whether a known entry is missing, and not only in an unreadable file."""
         file = row["file"]
         return row["gone_at"] is None and (not self.stands(file) or self.is_as_it_was(file))
 
     def read_files(self, tx: Transaction, source: str) -> list[str] | None:
-        """Return the files with entries that were read, or are gone; None is all of them."""
+        """Return the files with entries that were read, or removed; None: all files."""
         if not self._files:
             return None
         if "" in self._folders:
@@ -341,11 +332,11 @@ class _ScanScope:
 def _choose(
     tx: Transaction, source: str, found: Sequence[_ScannedEntry], ground: _ScanScope
 ) -> tuple[list[_ScannedEntry], dict[int, sqlite3.Row], set[str]]:
-    """Return what was found that may be armed, the rows it may be, and files to read again.
+    """Return the scanned entries to use, the rows that they may match, and files to read again.
 
-    Of several with one address those that are armed come before those that are not, and one
-    in a file that has not changed comes before all. The file of one that has to stand back is
-    read again by the next scan, as it is what is left if the other goes.
+    Of several with one address, armed ones come before others, and one in an unchanged file before
+    all. The file of an entry that is not used is read again by the next scan, as it is the one left
+    if the other is removed.
     """
     read = tx.rows_in(source, ground.read_files(tx, source))
     rows = {row["number"]: row for row in (*read, *tx.rows("entry.missing", source=source))}
@@ -376,13 +367,13 @@ def _choose(
 
 @dataclass(slots=True)
 class _Taking:
-    """Takes entries over; those that are new are written together, before whatever else is."""
+    """Takes entries over; new ones are written together, before anything else."""
 
     tx: Transaction
     source: str
     now: datetime
     new: list[dict[str, Any]] = field(default_factory=list)
-    texts: dict[str, str] = field(default_factory=dict)  # of what is new or changed, by digest
+    texts: dict[str, str] = field(default_factory=dict)  # new and changed texts by digest
 
     def add(self, found: _ScannedEntry, commit: str | None) -> None:
         now, item = self.now, anchored_item(found.item, now=self.now)
@@ -417,7 +408,7 @@ class _Taking:
             self.new = []
 
     def write_texts(self) -> None:
-        # In the order of their digests: each page of their index is written once, however large.
+        # In the order of their digests, so that each page of their index is written once.
         texts = sorted(self.texts.items())
         for first in range(0, len(texts), _AT_ONCE):
             self.tx.keep_texts(texts[first : first + _AT_ONCE], now=self.now)
@@ -429,16 +420,16 @@ class _Taking:
         tx, now, mark, item = self.tx, self.now, found.mark, found.item
         facts = _facts(found, commit)
         if row["digest"] == facts["digest"]:
-            facts["commit_id"] = row["commit_id"] or commit  # the first in which it stands
+            facts["commit_id"] = row["commit_id"] or commit  # the first commit that has it
         if facts["broken"] and _was_good(row):
             self._keep_good(row, facts)
             return
         is_seen = row["gone_at"] is None and row["missing_at"] is None
         if is_seen and _stands(row, facts):
             return
-        self.write()  # events are told in the order in which things were found
+        self.write()  # events keep the order of the entries in the scan
         entry = codec.numbered(item, row) if isinstance(item, Entry) else None
-        # One that is back may have outlived its text.
+        # The text of an entry that is back may have been pruned.
         is_other = row["digest"] != facts["digest"] or row["gone_at"] is not None
         if entry is not None and entry.digest and is_other:
             self.texts[entry.digest] = found.text
@@ -447,7 +438,7 @@ class _Taking:
         names = ("address", "title", "rule")
         changes = {name: [row[name], getattr(mark, name)] for name in names}
         told = {name: pair for name, pair in changes.items() if pair[0] != pair[1]}
-        if was.gone_at is not None or told:  # what a person would call a change
+        if was.gone_at is not None or told:  # a change that a user would notice
             kind = "entry_changed" if was.gone_at is None else "entry_back"
             tx.tell(kind, now=now, entry=was.number, facts=told)
         if was.broken_at is not None:
@@ -458,9 +449,9 @@ class _Taking:
             end_rule(tx, was, now=now, reason=_unarmed(str(facts["unarmed"])))
 
     def miss(self, row: sqlite3.Row, patience: timedelta) -> datetime | None:
-        """Note that a scan misses an entry; return when it would be gone, or None if it now is."""
+        """Record that an entry is missing; return when it will be removed, or None if it is."""
         seen: int | None = row["missing_at"]
-        # One that is missing since a moment to come is missing since a clock ran ahead.
+        # Missing since a time in the future: the clock was ahead.
         since = self.now if seen is None else min(self.now, moment(seen))
         if self.now - since < patience:
             if seen != micros(since):
@@ -473,14 +464,14 @@ class _Taking:
     def break_with_file(self, row: sqlite3.Row, why: str) -> None:
         if not _was_good(row):
             return
-        # A task has several entries, and is said to be broken once: by the one that a clock drives.
+        # A task has several entries, and one event is enough: of the one with a schedule.
         is_clock = isinstance(entry_of(row).rule, CronRule | RepeaterRule | CadenceRule)
         if is_clock or row["source"] == "trigger":
             names = ("address", "title", "file", "line", "rule", "body")
             self._keep_good(row, {**{name: row[name] for name in names}, "broken": why})
 
     def _keep_good(self, row: sqlite3.Row, facts: dict[str, object]) -> None:
-        """Let an entry whose text can no longer be read go on as it was; the first time, say so."""
+        """Keep the last valid version of an entry with unreadable text; report it once."""
         since = row["broken_at"]
         facts |= {name: row[name] for name in _GOOD}
         facts["broken_at"] = micros(self.now) if since is None else since
@@ -498,7 +489,7 @@ class _Taking:
             self.tx.account(replace(entry, origin=origin), decision, now=self.now)
 
     def _change(self, was: Listed, mark: Mark, entry: Entry) -> None:
-        """Close what an entry was and begin what it is, as far as that is another thing."""
+        """End the old rule of an entry and begin the new one, as far as they differ."""
         tx, now = self.tx, self.now
         old = was.item if isinstance(was.item, Entry) else None
         if was.gone_at is not None:
@@ -511,7 +502,7 @@ class _Taking:
             reason = Reason(ReasonCode.RULE_CHANGED, "the rule was changed")
             begin_afresh(tx, old, entry, now=now, reason=reason)
         elif (
-            # A cadence that has neither a next tick nor a run whose end would give it one.
+            # A cadence without a next tick, and without a run whose end would set it.
             isinstance(entry.rule, CadenceRule)
             and next_at(entry) is None
             and tx.row("receipt.has_open", entry=entry.number) is None
@@ -520,7 +511,6 @@ class _Taking:
 
 
 def _was_good(row: sqlite3.Row) -> bool:
-    """Tell whether there is a last good entry to keep: what was never good has none."""
     is_armed = row["spec"] is not None and row["gone_at"] is None
     return is_armed and (row["broken"] is None or row["broken_at"] is not None)
 
@@ -530,18 +520,17 @@ def _stands(row: sqlite3.Row, facts: Mapping[str, object]) -> bool:
 
 
 def _is_other_rule(was: Listed, mark: Mark, old: Entry, new: Entry) -> bool:
-    """Tell whether an entry has other moments now; when a cadence begins is not one of them."""
+    """Return whether an entry has other times now; the start of a cadence does not count."""
     if codec.clock_of(old) != codec.clock_of(new):
         return True
     if isinstance(old.rule, CadenceRule) and isinstance(new.rule, CadenceRule):
         return old.rule.base != new.rule.base
-    if was.broken_at is not None:  # what was written is not what it went by
+    if was.broken_at is not None:  # the text that was broken was not in use
         return old.rule != new.rule
     return was.mark.rule != mark.rule
 
 
 def _unarmed(why: str) -> Reason:
-    """Return why what waits of an entry is skipped that can no longer run."""
     if why == GONE:
         return Reason(ReasonCode.ENTRY_REMOVED, GONE)
     return Reason(ReasonCode.NOT_ARMED, f"not armed: {why}")

@@ -1,8 +1,8 @@
-"""The carrier: brings receipt numbers to machines, at least once. It is PgQueuer on our database.
+"""The carrier: delivers receipt numbers to nodes, at least once, with PgQueuer in our database.
 
-A job says nothing but a number, and in which term it was put in; a machine that gets it late or
-twice finds that the receipt does not wait any more, or that another leader decides. A job that is
-lost is put in again, so none needs to survive a crash.
+A job is a number and the term in which it was queued. A node that gets it late or twice finds that
+the receipt no longer waits, or that another leader decides. A lost job is queued again, so jobs
+need not survive a crash.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ if TYPE_CHECKING:
 
     Take = Callable[[int, int], Awaitable[bool]]
 
-AGAIN: Final = 1.0  # seconds after a database that did not answer
-LOOK: Final = timedelta(seconds=10)  # between two looks, if nobody tells of a job
-BATCH: Final = 250  # jobs that a machine takes at a time, at most
+AGAIN: Final = 1.0  # seconds after the database did not respond
+LOOK: Final = timedelta(seconds=10)  # interval of polls without notifications
+BATCH: Final = 250  # jobs that a node takes at once, at most
 CLEAR: Final = (
     600.0  # seconds after which PgQueuer's log of jobs is cleared: the ledger has its own
 )
-FULL: Final = timedelta(seconds=0.2)  # after which a job is tried again that was not taken
-_LOCK: Final = 0x486F7262  # whoever makes the carrier's tables holds it
+FULL: Final = timedelta(seconds=0.2)  # after which a job that was refused is tried again
+_LOCK: Final = 0x486F7262  # held while creating the carrier's tables
 
 log = logging.getLogger(__name__)
-logging.getLogger("pgqueuer").setLevel(logging.CRITICAL)  # what fails is tried again here
+logging.getLogger("pgqueuer").setLevel(logging.CRITICAL)  # failures are retried here
 
 
 def enqueue(connection: psycopg.Connection[Any], jobs: Sequence[QueueJob]) -> None:
-    """Put jobs into the queue, inside the transaction that is open; a known key does nothing."""
+    """Queue jobs inside the open transaction; a known key is ignored."""
     SyncQueries(SyncPsycopgDriver(connection)).enqueue(
         [each.ability for each in jobs],
         [b"%d %d" % (each.receipt, each.term) for each in jobs],
@@ -65,11 +65,10 @@ def enqueue(connection: psycopg.Connection[Any], jobs: Sequence[QueueJob]) -> No
 
 @dataclass(eq=False)
 class Carrier:
-    """The jobs that one machine may take.
+    """The jobs that one node may take.
 
-    *take* is given a receipt, and the term of the leader that put it in, and never waits for its
-    run; it says whether it is done with the job.
-    *abilities* are those of which jobs are taken now, of all that this machine has.
+    *take* gets a receipt and the term of the job, and does not wait for the run; it returns whether
+    the job is done. *abilities* are the labels for which there is a slot, out of *known*.
     """
 
     ledger: SqlLedger
@@ -80,17 +79,15 @@ class Carrier:
     _driver: _LedgerDriver | None = None
 
     def tell(self, payload: str) -> None:
-        """Hand on what was told on the channel of the queue, if it may mean a new job."""
         if self._driver is not None and json.loads(payload).get("operation") != "delete":
             self._driver.tell(payload)
 
     async def run(self, take: Take) -> None:
-        """Take jobs, for ever."""
         while True:
             try:
                 await self._run(take)
             except (LedgerError, PgqException, psycopg.Error, OSError) as error:
-                # The leader puts what is lost into the queue again.
+                # The leader queues lost jobs again.
                 log.debug("jobs are not received, trying again in %s s: %s", AGAIN, error)
             await asyncio.sleep(AGAIN)
 
@@ -125,24 +122,24 @@ class Carrier:
 
 
 class _Queries(Queries):
-    """Takes nothing from the queue which this machine has no room for."""
+    """Takes only jobs for which this node has a slot."""
 
     carrier: Carrier
 
     async def dequeue(
         self, batch_size: int, entrypoints: dict[QueueEntrypoint, Any], *args: Any, **values: Any
     ) -> list[Job]:
-        await asyncio.sleep(0)  # what was taken just now has its room first
+        await asyncio.sleep(0)  # jobs just taken occupy their slots first
         now, room = self.carrier.abilities(), self.carrier.room()
         able = {name: each for name, each in entrypoints.items() if name in now}
-        # Without room it can do only what has a slot already.
+        # Without a free slot it can only run what has one already.
         most = min(batch_size, room) if room > 0 else batch_size
         return await super().dequeue(most, able, *args, **values) if able else []
 
 
 @dataclass(eq=False)
 class _LedgerDriver(Driver):
-    """PgQueuer's statements on the connection of the ledger; somebody else listens for it."""
+    """PgQueuer's statements on the connection of the ledger, which has its own listener."""
 
     ledger: SqlLedger
     _shutdown: asyncio.Event = field(default_factory=asyncio.Event)
@@ -189,12 +186,11 @@ class _LedgerDriver(Driver):
 
 
 def channel() -> str:
-    """Return where the carrier tells of new jobs."""
     return str(db_settings().channel)
 
 
 async def prepare(address: DatabaseAddress) -> None:
-    """Make the carrier's tables in the ledger's schema; of several machines at once one does it."""
+    """Create the carrier's tables in the ledger's schema; of several nodes at once, one does."""
     async with await connect(address, "horae-carrier") as connection:
         queries = Queries(PsycopgDriver(connection))
         if await queries.schema_is_installed():

@@ -1,7 +1,7 @@
-"""How rules and policies are written down in a ledger, and how its rows are read.
+"""The text of rules and policies in a ledger, and the conversion of its rows.
 
-A rule and a policy are their structs as JSON, with only what differs from the default, so that
-the same entry always gives the same text.
+Rules and policies are structs as JSON without default values, so that the same entry always has the
+same text.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _HALF: Final = re.compile("[\ud800-\udfff]")
 
 
 class _EntrySpec(Struct, frozen=True, omit_defaults=True, gc=False):
-    """What an entry is: the text of one is what is written of this."""
+    """The fields in the text of an entry."""
 
     rule: Rule
     zone: str
@@ -82,7 +82,7 @@ def _cron_data(cron: Cron) -> tuple[str, str]:
 
 @lru_cache(maxsize=4096)
 def _cron(text: str, zone: str) -> Cron:
-    """Return a cron rule; to read one takes longer than to find it again."""
+    """Parse a cron rule; the cache is much faster than parsing."""
     return Cron(text, zone=zone)
 
 
@@ -94,7 +94,7 @@ _POLICIES: Final = Decoder(Policy)
 def as_text(data: object) -> str:
     try:
         return _WRITER.encode(data).decode()
-    except UnicodeEncodeError:  # half a surrogate pair is spelled out, as in `plain`
+    except UnicodeEncodeError:  # lone surrogates are escaped as in `plain`
         data = to_builtins(data, enc_hook=_cron_data)
         text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
         return _HALF.sub(lambda half: rf"\\u{ord(half[0]):04x}", text)
@@ -109,9 +109,9 @@ def read_policy(text: str) -> Policy:
 
 
 def write_entry(entry: Entry) -> str:
-    """Return what an entry is: its rule, zone, work, agents, policy and deadline, as text.
+    """Return the text of an entry: rule, zone, work, agents, policy and deadline.
 
-    What a cadence has counted is not part of it: that changes without anybody writing it.
+    The counts of a cadence are left out, as they change without an edit.
     """
     rule = entry.rule
     if isinstance(rule, CadenceRule):
@@ -134,7 +134,7 @@ def read_agents(text: str) -> tuple[str, ...]:
 
 
 def clock_of(entry: Entry) -> tuple[object, ...]:
-    """Return what else decides the moments of an entry, besides its rule as it is written."""
+    """Return what determines the times of an entry besides the text of its rule."""
     return entry.zone, *(each.of(entry.policy) for each in PROPERTIES if each.decides_times)
 
 
@@ -142,7 +142,7 @@ def clock_of(entry: Entry) -> tuple[object, ...]:
 
 
 def _read(kind: str) -> Callable[[Callable[[LedgerRow], _Read]], Callable[[LedgerRow], _Read]]:
-    """Let a function that reads rows of a kind say which row it is that cannot be read."""
+    """Decorate a reader of rows, so that its errors name the row."""
 
     def reading(read: Callable[[LedgerRow], _Read]) -> Callable[[LedgerRow], _Read]:
         @wraps(read)
@@ -249,17 +249,17 @@ def numbered(entry: Entry, row: LedgerRow) -> Entry:
 
 
 def next_at(entry: Entry) -> int | None:
-    """Return the next moment that can be decided, as it is written: one that is no estimate."""
+    """Return the next time that can be decided, if it is not an estimate, in microseconds."""
     return next_after(entry, entry.accounted_to, entry.ended_at)
 
 
 def next_after(
     entry: Entry, accounted_to: datetime | None, ended_at: datetime | None
 ) -> int | None:
-    """Return the same of an entry that is accounted for up to another moment."""
+    """Return `next_at` of an entry with other watermarks."""
     if accounted_to is None:
         return None
-    # An entry is made anew only where that matters: it takes as long as the projection.
+    # An entry is copied only where needed: that takes as long as the projection.
     if ended_at != entry.ended_at and counts_from_end(entry.rule):
         entry = replace(entry, ended_at=ended_at)
     return micros(next_time(unpaused(entry), accounted_to))
@@ -308,7 +308,7 @@ def filed_of(row: LedgerRow) -> Filed:
 def run_of(row: LedgerRow) -> Run:
     outcome, code, pid = row["outcome"], row["reason_code"], row["pid"]
     if outcome is None and pid is not None and code in LIMITS:
-        outcome = Status.LIMITED  # written as a run that was given back: it counts as no attempt
+        outcome = Status.LIMITED  # stored like a run that was given back: it is no attempt
     return Run(
         row["number"],
         row["receipt"],

@@ -1,10 +1,10 @@
-"""The SQLite file under a ledger: how it is made, opened, checked, moved on and copied.
+"""The SQLite file of a ledger: created, opened, checked, migrated and copied.
 
-One connection writes to a data directory, and it alone moves the write-ahead log into
-the database; the lock on the directory keeps every other away. Readers cannot write.
+One connection writes to a data directory, and only it moves the write-ahead log into the database;
+the lock on the directory excludes other processes. Readers cannot write.
 
-Values of secrets that came with a request are files beside it, so that no backup has them. Each has
-a name that is never used again: what an older ledger refers to is there as it was, or is not there.
+Secrets that came with a request are files next to it, so that no backup contains them. Their names
+are never used again: what an older ledger refers to is unchanged, or missing.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MEMORY: Final = ":memory:"
-PATIENCE: Final = timedelta(seconds=5)  # how long a write waits for another process
-# Never deferred: one that reads first and then writes fails at once when it meets another.
+PATIENCE: Final = timedelta(seconds=5)  # for another process that writes
+# Never deferred: a transaction that reads first and writes later fails when it meets a writer.
 BEGIN: Final = "BEGIN IMMEDIATE"
 DATABASE: Final = "ledger.db"
 DRAFT: Final = f"{DATABASE}.new"
 BACKUPS: Final = "backups"
-MARK: Final = "HORAE"  # says that there was a ledger here, whatever became of it
+MARK: Final = "HORAE"  # exists if there was ever a ledger here
 APPLICATION: Final = 0x486F7261  # "Hora"
-IN_USE: Final = f"{DATABASE}-open"  # there from the first write to the last; a kill leaves it
-SMALL: Final = 16 * 2**20  # bytes: a ledger up to this is read through at every start
-_TRIAL: Final = "upgrade-"  # what the name of a directory for a copy begins with
+IN_USE: Final = f"{DATABASE}-open"  # exists while a ledger is open, and after a crash
+SMALL: Final = 16 * 2**20  # bytes: a ledger up to this size is checked at every start
+_TRIAL: Final = "upgrade-"  # prefix of a directory for a copy
 _LET_BEFORE: Final = 1.0  # seconds
 _BESIDE: Final = ("-wal", "-shm", "-open")
 
@@ -74,7 +74,7 @@ _FRESH: Final = "start with a new ledger: `horae up --fresh-ledger`"
 
 @contextmanager
 def sqlite_errors(place: str) -> Iterator[None]:
-    """Turn what SQLite says within it into what a person can act on."""
+    """Translate errors of SQLite into errors of the ledger."""
     try:
         yield
     except Exception as error:
@@ -84,8 +84,8 @@ def sqlite_errors(place: str) -> Iterator[None]:
 
 
 def meant(place: str, error: Exception) -> Exception:
-    """Return what an error of SQLite or the disk means to a person; itself if it is another."""
-    # An extended code has its kind in the lowest byte.
+    """Translate an error of SQLite or the disk; other errors are returned unchanged."""
+    # The lowest byte of an extended code is its kind.
     kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if kind in _BUSY:
         reason = "another process is writing to the ledger; nothing was recorded"
@@ -98,7 +98,7 @@ def meant(place: str, error: Exception) -> Exception:
 
 
 def prepare(directory: Path) -> None:
-    """Make the data directory, readable by its owner alone and ignored by git."""
+    """Create the data directory, readable only by its owner and ignored by git."""
     with sqlite_errors(str(directory)):
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ def prepare_folder(folder: Path) -> None:
 
 
 def may_check_later(directory: Path) -> bool:
-    """Tell whether a ledger may be used before it is read through: closed well, and large."""
+    """Return whether a ledger may be used before it is checked: cleanly closed, and large."""
     path = directory / DATABASE
     with sqlite_errors(str(path)):
         was_closed = path.exists() and not (directory / IN_USE).exists()
@@ -128,9 +128,9 @@ def may_check_later(directory: Path) -> bool:
 def open_writer(
     directory: Path, *, patience: timedelta, check_later: bool = False
 ) -> sqlite3.Connection:
-    """Return the one writing connection, to a database that is whole and of our version.
+    """Return the one writing connection to a valid database of our version.
 
-    With *check_later* it is only looked at from outside, and the caller has a `Checkup` made.
+    If *check_later*, the caller runs a `Checkup`.
     """
     path = directory / DATABASE
     refuse_loss(path, was_there=(directory / MARK).exists())
@@ -156,7 +156,7 @@ def open_writer(
 
 
 def close_writer(connection: sqlite3.Connection, directory: Path) -> None:
-    """Close the writing connection, which moves its log into the database if it is the last."""
+    """Close the writing connection; the last one moves the log into the database."""
     connection.close()
     with suppress(OSError):  # then the next start checks all pages
         os.remove(directory / IN_USE)
@@ -174,10 +174,10 @@ def open_memory() -> sqlite3.Connection:
 
 
 class Checkup:
-    """Reads a ledger through while it is used; `damage` is what it has found, if anything.
+    """Checks a ledger while it is used; `damage` is the result.
 
-    It has a connection and a thread of its own: neither readers nor the writer wait for it.
-    It lets the first turn of an engine go before, as both need the disk.
+    It has its own connection and thread, for which neither readers nor the writer wait. It waits
+    for the first turn of the engine, as both need the disk.
     """
 
     def __init__(self, path: Path, *, patience: timedelta) -> None:
@@ -204,7 +204,7 @@ class Checkup:
         self._is_wanted.wait(_LET_BEFORE)
         if self._is_given_up:
             return
-        # What is no damage, the writer meets by itself; and whoever stops it wants no answer.
+        # The writer finds other errors itself, and stopping the checkup needs no result.
         with suppress(sqlite3.Error, LedgerUnavailableError):
             try:
                 with sqlite_errors(self._place):
@@ -214,7 +214,7 @@ class Checkup:
 
 
 def check(connection: sqlite3.Connection, place: str, *, may_be_empty: bool = False) -> None:
-    """Raise an error unless the database is a ledger of a version that we know."""
+    """Raise an error unless the database is a ledger of a known version."""
     application, version = (
         connection.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("application_id", "user_version")
@@ -247,7 +247,7 @@ def version_of(connection: sqlite3.Connection) -> int:
 
 
 def _back_up_older(connection: sqlite3.Connection, directory: Path) -> None:
-    """Make a verified copy of a ledger that is going to be migrated; without one it is not."""
+    """Make the verified copy without which a ledger is not migrated."""
     if 0 < (version := version_of(connection)) < max(migrations()):
         target = directory / older_backup(version)
         prepare_folder(target.parent)
@@ -259,27 +259,27 @@ def _back_up_older(connection: sqlite3.Connection, directory: Path) -> None:
 
 
 def older_backup(version: int) -> str:
-    """Return where in a data directory the copy of a ledger is that had an older schema."""
+    """Return the name of the backup before a migration from an older schema."""
     return f"{BACKUPS}/ledger-schema-{version}.db"
 
 
 def migrate(connection: sqlite3.Connection) -> None:
     version = version_of(connection)
     if version < max(migrations()):
-        from horae.store import recode  # of another version's texts
+        from horae.store import recode  # texts of another version
 
         connection.create_function("recode_entry", 1, recode.entry, deterministic=True)
         connection.create_function("recode_policy", 1, recode.policy, deterministic=True)
     for number, script in migrations().items():
         if number <= version:
             continue
-        # One transaction, or each statement would commit by itself.
+        # One transaction, or each statement would commit on its own.
         marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {number};"
         connection.executescript(f"{BEGIN};\n{script}\n{marks} COMMIT;")
 
 
 def try_migrations(directory: Path) -> None:
-    """Migrate a copy of a ledger, or raise an error: then the ledger itself is not to be."""
+    """Migrate a copy of a ledger; raise an error if the ledger itself must not be migrated."""
     path = directory / DATABASE
     with sqlite_errors(str(path)), looking_into(path) as ledger:
         check(ledger, str(path))
@@ -295,7 +295,7 @@ def try_migrations(directory: Path) -> None:
 
 @contextmanager
 def migrated_copy(directory: Path) -> Iterator[sqlite3.Connection]:
-    """Give a copy of the ledger of a data directory with the schema of this version."""
+    """Yield a copy of a ledger, migrated to this version."""
     with (
         TemporaryDirectory(prefix=_TRIAL, dir=directory) as place,
         draft_of(directory / DATABASE, Path(place)) as draft,
@@ -304,7 +304,7 @@ def migrated_copy(directory: Path) -> Iterator[sqlite3.Connection]:
 
 
 def copy_into(connection: sqlite3.Connection, target: Path) -> None:
-    """Write a copy of a database, whole and verified, or leave what was there."""
+    """Write a verified copy of a database, or leave the target as it was."""
     part = target.with_name(f"{target.name}.part")
     with sqlite_errors(str(target)):
         try:
@@ -320,7 +320,7 @@ def copy_into(connection: sqlite3.Connection, target: Path) -> None:
 
 
 def verify(path: Path) -> None:
-    """Raise an error unless a file is a ledger that could be used as it is."""
+    """Raise an error unless a file is a usable ledger."""
     place = str(path)
     if not path.is_file() or path.stat().st_size == 0:
         reason = "not a backup: the file is empty"
@@ -337,9 +337,9 @@ def looking_into(path: Path) -> closing[sqlite3.Connection]:
 
 @contextmanager
 def draft_of(backup: Path | None, directory: Path) -> Iterator[sqlite3.Connection]:
-    """Make a ledger of our version that is not yet in its place: a copy of the backup, or empty.
+    """Yield a draft of a ledger of our version: a copy of the backup, or empty.
 
-    What is written into it is all there at the end, or none.
+    All writes to it are kept at the end, or none.
     """
     path = directory / DRAFT
     with sqlite_errors(str(path)):
@@ -351,18 +351,18 @@ def draft_of(backup: Path | None, directory: Path) -> Iterator[sqlite3.Connectio
             draft.execute("PRAGMA journal_mode = DELETE")
             migrate(draft)
             draft.execute(BEGIN)
-            with draft:  # which commits or undoes
+            with draft:  # commits or rolls back
                 yield draft
 
 
 def put_in_place(directory: Path, *, aside: str) -> Path:
-    """Let the draft be the ledger; return where the old one, whatever its state, was put."""
+    """Replace the ledger by the draft; return where the old one was put."""
     path, draft, old = directory / DATABASE, directory / DRAFT, directory / aside
     sync(draft)
-    # The database first: killed after it, there is none, and that is seen at the next start.
-    # Its log must be away before the draft comes, which would take it for its own.
+    # The database first: if we are killed after that, the next start notices that it is missing.
+    # Its log must be moved before the draft comes, which would use it as its own.
     for suffix in ("", *_BESIDE):
-        with suppress(FileNotFoundError):  # not each of them is there
+        with suppress(FileNotFoundError):  # some may not exist
             Path(f"{path}{suffix}").replace(f"{old}{suffix}")
     sync(directory)
     draft.replace(path)
@@ -372,12 +372,12 @@ def put_in_place(directory: Path, *, aside: str) -> Path:
 
 
 def _connect(name: str, patience: timedelta, *, is_uri: bool = False) -> sqlite3.Connection:
-    """Return a connection that begins no transaction by itself and keeps its rules."""
+    """Return a connection without implicit transactions."""
     connection = sqlite3.connect(
         name,
         timeout=patience.total_seconds(),
         isolation_level=None,
-        # One thread uses it at a time, but not always the one that closes it.
+        # One thread at a time uses it, but another one may close it.
         check_same_thread=False,
         uri=is_uri,
         cached_statements=256,
@@ -393,9 +393,9 @@ def _connect(name: str, patience: timedelta, *, is_uri: bool = False) -> sqlite3
 
 
 def loss_of(directory: Path) -> LedgerDamagedError | None:
-    """Return what is wrong with the ledger of a data directory; None if it is whole, or none was.
+    """Return how the ledger of a data directory is damaged or lost; None if it is not.
 
-    One that a newer horae has written is not lost: that raises.
+    A ledger of a newer version is not lost: it raises an error.
     """
     path, was_there = directory / DATABASE, (directory / MARK).exists()
     if not was_there and not path.exists():
@@ -409,14 +409,14 @@ def loss_of(directory: Path) -> LedgerDamagedError | None:
 
 
 def refuse_loss(path: Path, *, was_there: bool) -> None:
-    """Raise an error if there was a ledger here and now there is none."""
+    """Raise an error if a ledger that was here is gone."""
     if not was_there:
         return
     if not path.exists():
         raise _damaged(str(path), "the ledger file is missing")
     if path.stat().st_size == 0:
         raise _damaged(str(path), "the ledger file is empty")
-    # SQLite keeps its log as long as a ledger is open, so after a kill there is one.
+    # SQLite keeps its log while a ledger is open, so it exists after a crash.
     in_use = path.with_name(IN_USE)
     if in_use.exists() and not Path(f"{path}-wal").exists():
         merged = f"remove {in_use.name} if sqlite3 has already merged the log"
@@ -426,10 +426,10 @@ def refuse_loss(path: Path, *, was_there: bool) -> None:
 
 
 def _refuse_short(path: Path) -> None:
-    """Raise an error if a database that was closed has fewer pages than its first one says."""
+    """Raise an error if a closed database has fewer pages than its header says."""
     with sqlite_errors(str(path)), path.open("rb") as file:
         head = file.read(100)
-    # The offsets are those of SQLite's file format; a page size of 1 stands for 65536.
+    # The offsets are those of SQLite's file format; a page size of 1 means 65536.
     size = int.from_bytes(head[16:18], "big")
     pages = int.from_bytes(head[28:32], "big")
     told_size = pages * (65_536 if size == 1 else size)
@@ -438,19 +438,19 @@ def _refuse_short(path: Path) -> None:
 
 
 def _damaged(place: str, reason: str) -> LedgerDamagedError:
-    """Return the error of a ledger that must not be used; a backup cannot be left behind."""
+    """Return the error for a damaged ledger, and mark it so that it is not used."""
     remedy = f"{_RESTORE}, or {_FRESH}" if place.endswith(DATABASE) else _RESTORE
     return LedgerDamagedError(place, reason, remedy=remedy)
 
 
 def _write_once(directory: Path, name: str) -> None:
-    with suppress(FileExistsError):  # it says the same
+    with suppress(FileExistsError):  # it has the same content
         write_durably(directory / name, _FILES[name].encode())
         sync(directory)
 
 
 def _create(path: Path) -> None:
-    with suppress(FileNotFoundError):  # there is nothing to remove
+    with suppress(FileNotFoundError):  # it does not exist
         os.remove(path)
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_RDWR, 0o600))
 
@@ -460,12 +460,12 @@ _AGENT: Final = "agent:"
 
 
 def keep(directory: Path, name: str, text: str) -> str:
-    """Write a value into a file that its owner alone can read; return what stands for it."""
+    """Store a value in a file that only its owner can read; return its reference."""
     folder = directory / FOLDER
     file = f"{_ODD.sub('_', name)[:80]}-{token_hex(8)}"
     prepare_folder(folder)
     with sqlite_errors(str(folder)):
-        # Through the folder itself, so that no link leads elsewhere.
+        # By the descriptor of the folder, so that no link leads elsewhere.
         inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             os.fchmod(inside, 0o700)
@@ -487,7 +487,7 @@ def forget(directory: Path, texts: Iterable[str]) -> None:
 
 
 def named_in(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
-    """Yield what may name a secret in a ledger: whose it is, and the text."""
+    """Yield the owner and the text of all columns of a ledger that may name a secret."""
     for name, text in connection.execute("SELECT name, spec FROM trigger").fetchall():
         config = (read_json(text, dict) or {}).get("config")
         if not isinstance(config, dict):

@@ -1,7 +1,6 @@
-"""Who leads a cluster, and which machines are in it, by the database's clock.
+"""Leases of the leader and the nodes of a cluster, by the database's clock.
 
-It has a connection and a thread of its own with short timeouts: no long write keeps a lease
-from being renewed.
+It has its own connection and thread with short timeouts, so that no long write delays a renewal.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ T = TypeVar("T")
 
 
 class LeaseOverError(StaleTermError):
-    """A write by a member whose lease is over, or that has joined anew since."""
+    """A write by a node whose lease has expired, or that has joined again since."""
 
     def __init__(self, place: str, *, name: str, generation: int) -> None:
         self.name = name
@@ -43,9 +42,9 @@ class Leases:
         return cast("datetime", (await self._one("now"))[0])
 
     async def lead(self, holder: str, lease: timedelta) -> int | None:
-        """Lead in a new term if nobody else does; None: somebody does.
+        """Begin a new term as the leader; None: another node leads.
 
-        Whoever led before is refused from now on, also if that was of the same name.
+        Writes of the former leader are refused from now on, also if it had the same name.
         """
         name = plain(holder)
 
@@ -56,8 +55,8 @@ class Leases:
                 row = tx.row("member.lock_leader")
                 if row["is_alive"] and row["holder"] != name:
                     return None
-                # Waits for whoever writes: what the former leader has begun is kept, or never is,
-                # and so is a claim of what it has queued.
+                # Waits for writers: what the former leader has begun is committed or never is,
+                # and so are claims of what it has queued.
                 self._wire.script(f"SELECT {self._wire.wide_lock()}")
                 term = int(tx.row("member.next_term")[0])
                 tx.change("member.take_lead", holder=name, term=term, lease=lease)
@@ -69,11 +68,10 @@ class Leases:
         await self._change("resign", term=term)
 
     async def leader(self) -> Leader | None:
-        """Return who leads; None: nobody, or its lease is over."""
         return await self._do(_leader)
 
     async def join(self, member: NodeDescription, lease: timedelta) -> int:
-        """Take in a member, and return its generation: one that nobody ever had."""
+        """Add a node, and return its new generation."""
         row = await self._one(
             "join",
             name=plain(member.name),
@@ -96,10 +94,10 @@ class Leases:
         patience: timedelta | None = None,
         peers: Sequence[int] = (),
     ) -> Renewal | None:
-        """Let a member live longer, and lead for longer in a term.
+        """Renew the lease of a node, and of the leader in a term.
 
-        None: it joined anew, or its work was given away; one that is only late is renewed. After
-        its lease its runs may go on for its *patience*, while no *peer* reaches the database.
+        None: it joined again, or its work was given away; a late renewal succeeds. After its lease
+        its runs may continue for its *patience*, while no *peer* reaches the database.
         """
         known = {"patience": patience, "peers": json.dumps([*peers]) if patience else None}
 
@@ -120,7 +118,7 @@ class Leases:
         return await self._do(lambda tx: tx.every(_membership, "member.all"))
 
     async def drain(self, name: str, is_draining: bool = True) -> bool:
-        """Say whether a member is to get nothing more to run; False: there is none."""
+        """Set whether a node gets no more runs; False if it does not exist."""
         return await self._change("drain", name=name, is_draining=is_draining)
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The ledger in SQL: what is written and read inside a transaction, and the port on top of it."""
+"""The ledger in SQL: the transaction, and the port on top of it."""
 
 from __future__ import annotations
 
@@ -103,14 +103,14 @@ T = TypeVar("T")
 P = ParamSpec("P")
 _Answer: TypeAlias = "Coroutine[Any, Any, T]"
 
-_LONG: Final = 1000  # a scan of more entries is committed alone
+_LONG: Final = 1000  # a scan of more entries has a commit of its own
 _TOGETHER: Final = 250  # rows in one statement
-_ALIKE: Final = 32  # rows from which one statement costs less than one for each
+_ALIKE: Final = 32  # from so many rows on, one statement is faster than one each
 _BY_NUMBER: Final = ".number = :number"
 _BY_NUMBERS: Final = ".number IN (SELECT value FROM json_each(:numbers))"
-_LEAST: Final = -(1 << 62)  # before every moment
-_MOST: Final = 1 << 62  # after every moment, and every number
-_MOST_CALLS: Final = 256  # in one commit: the first is not to wait for an endless line
+_LEAST: Final = -(1 << 62)  # before every time
+_MOST: Final = 1 << 62  # after every time, and every number
+_MOST_CALLS: Final = 256  # per commit, as the first one waits for all
 
 _TICK: Final = "tick:"
 _STARTING: Final = Reason(ReasonCode.STARTING, "the run is being started")
@@ -126,7 +126,7 @@ class ReceiptState(NamedTuple):
 
 
 class ReceiptOver(NamedTuple):
-    """A receipt that is over, and what its entry is to remember and to count of it."""
+    """A receipt that is over, and the memory and counts of its entry."""
 
     entry: int
     key: str
@@ -136,24 +136,24 @@ class ReceiptOver(NamedTuple):
 
 
 class NodeJoin(NamedTuple):
-    """A member of a cluster, since it last joined, in whose name a transaction is written."""
+    """The node, in one generation, whose transaction it is."""
 
     name: str
     generation: int
 
 
 class Transaction:
-    """What is read and written through one connection; a *worker* writes of its own runs.
+    """Reads and writes through one connection; a *worker* writes only its own runs.
 
-    Each event is the *actor*'s: of the caller, not of the thread that writes. A query goes by its
-    name in the dialect of the connection, and takes moments as they are.
+    Events have the *actor* of the caller. Queries are called by name in the dialect of the
+    connection, and take datetimes.
     """
 
     worker: NodeJoin | None = None
     node: str = ""
 
     def __init__(self, connection: Any, *, actor: str = ENGINE) -> None:
-        self.connection = connection  # of SQLite, or one to PostgreSQL that does the same
+        self.connection = connection  # of SQLite, or one to PostgreSQL with the same interface
         self.actor = actor
         self.execute: Callable[..., sqlite3.Cursor] = connection.execute
         self.sql = named(getattr(connection, "dialect", ""))
@@ -161,7 +161,7 @@ class Transaction:
     def act_as(self, actor: str, worker: NodeJoin | None) -> None:
         self.actor = actor if actor.isprintable() else plain(actor)
         self.worker = worker
-        self.node = "" if worker is None else worker.name  # that writes of its own runs
+        self.node = "" if worker is None else worker.name  # that writes its own runs
 
     def rows(self, query: str, /, **values: Any) -> list[sqlite3.Row]:
         return self.execute(self.sql[query], _written(values)).fetchall()
@@ -180,9 +180,9 @@ class Transaction:
         return self.execute(self.sql[query], _written(values)).rowcount
 
     def change_all(self, query: str, rows: Sequence[dict[str, Any]]) -> int:
-        """Do a query for each of some rows that have the same names in the same order.
+        """Run a query for rows that have the same names in the same order.
 
-        Rows that differ in nothing but their first value, a number, are done by one statement.
+        Rows that differ only in their first value, a number, share one statement.
         """
         text = self.sql[query]
         if len(rows) < 2:
@@ -268,7 +268,7 @@ class Transaction:
         return {row["file"]: row["known_as"] for row in self.rows("entry.index", source=source)}
 
     def known_files(self, source: str) -> dict[str, str]:
-        """Return the same, with nothing for a file whose entries stand though it is not known."""
+        """Return `index`, with an empty text for unknown files whose entries are kept."""
         return dict.fromkeys(self.files(source), "") | self.index(source)
 
     def rows_in(self, source: str, files: Sequence[str] | None) -> list[sqlite3.Row]:
@@ -292,7 +292,7 @@ class Transaction:
         self.change("entry.update", **facts, number=number, next_at=coming)
 
     def account(self, entry: Entry, decision: Decision, *, now: datetime) -> list[Filed]:
-        """Write a decision that no race can spoil; return the receipts that are new."""
+        """Write a decision without a check for races; return the new receipts."""
         self.change("entry.account", **_watermark(entry, decision))
         receipts = decision.receipts
         if not receipts:
@@ -310,16 +310,16 @@ class Transaction:
             (step.entry.number, each.key) for step in steps for each in step.decision.receipts
         )
         marks, drafts, passed = [], [], []
-        is_as_read = True  # whether the rows still say all that their receipts are to carry
+        is_as_read = True  # whether the rows still have what their receipts copy
         for entry, decision in ((step.entry, step.decision) for step in steps):
             number, receipts = entry.number, decision.receipts
-            row = stands.pop(number, None)  # once: after that it is not as it was read
+            row = stands.pop(number, None)  # once: then it has changed
             was = micros(entry.accounted_to), micros(entry.ended_at)
             if row is None or was != (row[1], row[2]):
                 continue
             mark = _watermark(entry, decision)
             then = mark["accounted_to"]
-            if row[1] is None or then is None or then < row[1]:  # it only goes forward
+            if row[1] is None or then is None or then < row[1]:  # it only moves forward
                 continue
             marks.append(mark)
             origin = entry.origin
@@ -332,8 +332,8 @@ class Transaction:
         self.change_all("entry.account_armed", marks)
         filed = self._file(drafts, now, actor=self.actor, is_as_read=is_as_read)
         for number, receipt in passed:
-            # An entry counts from now if the moment that was to run is over already. One that is
-            # still open will end, and one that was just decided has said when.
+            # A cadence counts from now if the receipt that was to run is over already. An open
+            # one will end, and a new one was decided now.
             known = self.receipt_of(number, receipt.key)
             assert known is not None, "each key was filed, now or before"
             if receipt.status not in FINAL and known.status in FINAL:
@@ -397,10 +397,9 @@ class Transaction:
         may_wait: bool = False,
         **more: Any,
     ) -> bool:
-        """Change where a receipt stands, if the graph allows it; *more* is as in `_moving`.
+        """Change the status of a receipt, if the transition is allowed; *more* is as in `_moving`.
 
-        *may_wait* tells whether one that runs may wait again: for a retry, or since it was
-        never let go.
+        *may_wait*: a running receipt may wait again, for a retry or as it never started.
         """
         if not may_become(filed.status, status, has_retry=may_wait):
             return False
@@ -412,7 +411,7 @@ class Transaction:
         return True
 
     def _move_all(self, receipts: Sequence[int], status: Status, reason: Reason, at: int) -> None:
-        """Let receipts that may do so start, or run, which is an attempt."""
+        """Change receipts to starting, or to running, which is an attempt."""
         if not receipts:
             return
         numbers = json.dumps(receipts)
@@ -463,11 +462,11 @@ class Transaction:
         return freed
 
     def _heed(self, receipt: int, ended: Ended, now: datetime) -> AccountLimit | None:
-        """Write down what the end of a run says of its account; return the limit that it met."""
+        """Record what a run's end says about its account; return the limit that it met."""
         name = plain(ended.account)
         known = self.one(codec.limit_of, "account.one", name=name)
         if ended.outcome is not Status.LIMITED:
-            # What began before the limit was met says nothing about its end.
+            # A run from before the limit says nothing about its end.
             if known is not None and known.probe == receipt and ended.outcome not in BAD:
                 self.change("account.open", name=name)
             return None
@@ -539,14 +538,13 @@ class Transaction:
         self.tell("acknowledged", now=now, entry=entry, facts=facts)
 
     def finish(self, filed: Filed, status: Status, *, reason: Reason, now: datetime) -> bool:
-        """End a receipt that has not run, or whose run is no fault of its entry."""
+        """End a receipt that has not run, or whose run does not count for its entry."""
         is_moved = self.move(filed, status, reason=reason, now=now)
         if is_moved and status in FINAL:
             self._go_on([ReceiptOver(filed.entry, filed.receipt.key, status)], now)
         return is_moved
 
     def release(self, number: int, *, reason: Reason, now: datetime) -> bool:
-        """Let a held receipt wait again; one that is being started is not held."""
         stands = self.standing(number)
         if stands is None or stands.status is not Status.HELD:
             return False
@@ -607,7 +605,7 @@ class Transaction:
         jobs: list[Job | None] = [None] * len(receipts)
         free: list[tuple[int, Filed, sqlite3.Row]] = []
         for place, filed in enumerate(receipts):
-            row = found.pop(filed.number, None)  # once: after that it does not wait
+            row = found.pop(filed.number, None)  # once: then it no longer waits
             if row is not None and may_become(Status(row[1]), Status.STARTING):
                 free.append((place, filed, row))
         if not free:
@@ -649,7 +647,7 @@ class Transaction:
         stands = self.one(_state, "receipt.standing_of_run", number=number)
         if stands is None:
             return False
-        # It was counted when it was written down as running, and then it was not let go.
+        # It was counted as an attempt when it was recorded as running.
         attempts = stands.attempts - (stands.status is Status.RUNNING)
         more: dict[str, Any] = {"attempts": attempts, "may_wait": True, "died": died}
         if not self.move(stands, Status.WAITING, reason=reason, now=now, **more):
@@ -669,7 +667,7 @@ class Transaction:
             is_limited = outcome is Status.LIMITED and end.ended.account != ""
             if row is None or not (is_limited or outcome in ENDS):
                 continue
-            if row[1] in batch:  # what follows from an end decides what does from the next
+            if row[1] in batch:  # the next end depends on what follows from this one
                 over |= self._end_all(batch.values(), now, has_alerts=has_alerts)
                 batch = {}
             if may_become(Status(row[2]), Status.HELD if is_limited else outcome):
@@ -726,11 +724,11 @@ class Transaction:
     ) -> tuple[Ended, NextStatus, int, str]:
         """Return how a run ended, and what becomes of its receipt.
 
-        With it come the attempts of the receipt, and the account whose limit holds it.
+        Also the attempts of the receipt, and the account whose limit holds it.
         """
         ended = end.ended
         limit = self._heed(was.number, ended, now) if ended.account else None
-        # One that could not even be made was an attempt too, or it would be tried for ever.
+        # A run that could not be made is an attempt, or it would be tried forever.
         attempts = was.attempts + (was.status is Status.STARTING)
         is_refused = limit is not None or ended.reason.code == ReasonCode.PROVIDER_ERROR
         if is_refused and ended.has_other and not end.is_last:
@@ -797,14 +795,14 @@ class Transaction:
         )
 
     def through(self) -> dict[str, int]:
-        """Return up to which number events can be read; less than all if several write at once."""
+        """Return the number up to which events can be read; writers may leave gaps after it."""
         announced = getattr(self.connection, "announced", None)
         return {"through": self.row("event.through", **announced)[0] if announced else _MOST}
 
     def keep_texts(self, texts: Iterable[tuple[str, str]], *, now: datetime) -> None:
         at = micros(now)
-        # A text may hold what no column of text takes. Not bytes: to those the module for SQLite
-        # first looks for an adapter.
+        # Text may contain characters that a text column does not. Not bytes: for those, the
+        # SQLite module searches for an adapter first.
         kept = ((digest, bytearray(text, "utf-8", "surrogatepass")) for digest, text in texts)
         rows = [{"digest": digest, "body": body, "now": at} for digest, body in kept]
         self.change_all("text.keep", rows)
@@ -826,7 +824,7 @@ class Transaction:
         return Followed(filed, event, next(reversed(self.runs_of(filed.number)), None))
 
     def prune(self, *, before: datetime, now: datetime) -> Pruned:
-        """Fold old receipts into ranges and drop what is old and needed no more."""
+        """Replace old receipts by ranges and delete what is old and no longer needed."""
         [runs] = self.row("prune.count_runs")
         receipts = 0
         for row in self.rows("prune.foldable", before=before):
@@ -842,10 +840,10 @@ class Transaction:
         self.tell("pruned", now=now, facts=facts)
         return pruned
 
-    # What several of these share
+    # Shared by several of these
 
     def _numbers(self, theme: str, count: int) -> int:
-        """Return the first of so many numbers for entries, or receipts, that nobody ever had."""
+        """Reserve numbers for entries or receipts; return the first."""
         return int(self.row(f"{theme}.numbers", count=count)[0]) + 1
 
     def _event(
@@ -882,10 +880,7 @@ class Transaction:
         parent: int | None = None,
         is_as_read: bool = False,
     ) -> list[Filed]:
-        """File receipts of entries, with their source and commit; their keys are free.
-
-        *is_as_read*: the rows of the entries say the same of their origins and texts.
-        """
+        """File receipts with unused keys; *is_as_read*: the entries' rows have the same texts."""
         if not drafts:
             return []
         first = self._numbers("receipt", len(drafts))
@@ -926,9 +921,9 @@ class Transaction:
         return filed
 
     def _go_on(self, over: Sequence[ReceiptOver], now: datetime) -> set[int]:
-        """Let entries go on after a receipt of each that is over, whether it ran or not.
+        """Update entries after receipts that are over, whether they ran or not.
 
-        Return those whose next moment follows from that.
+        Return the entries whose next time depends on that.
         """
         if not over:
             return set()
@@ -941,7 +936,7 @@ class Transaction:
             rule = None if spec is None else codec.read_rule(spec)
             waited = rule is not None and counts_from_end(rule)
             if is_planned(key) and (waited or status in ENDS):
-                # Not before the watermark, or a clock set back would hide the next moment for ever.
+                # Not before the watermark, or a clock set back would hide the next time forever.
                 end = max(at, int(accounted_to)) if waited else at
             is_tick = key.startswith(_TICK)
             if is_counted and (is_tick or not isinstance(rule, CadenceRule)):
@@ -962,11 +957,11 @@ class Transaction:
 
 
 def _change_rows(connection: sqlite3.Connection, query: str, rows: Sequence[dict[str, Any]]) -> int:
-    # A None takes ten times as long to bind as a number, so that a column of them is not bound.
+    # A None takes ten times as long to bind as a number, so a column of them is not bound.
     nulls = frozenset(name for name in rows[0] if all(row[name] is None for row in rows))
     names = by_place(query, nulls).names
     values = [[row[name] for name in names] for row in rows]
-    # A statement opens each index of its table once, however many rows it has.
+    # A statement opens each index of its table once, for any number of rows.
     is_row = query.endswith(")") and "VALUES (" in query
     apart = len(rows) - len(rows) % _TOGETHER if is_row else 0
     together = [
@@ -1050,12 +1045,12 @@ def _closing(
 def _free(
     entry: int, receipts: Iterable[Receipt], taken: set[tuple[int, str]]
 ) -> tuple[Receipt, ...]:
-    """Return the receipts whose keys are free; a range gets a key of its own if its first ran."""
+    """Return the receipts with unused keys; a range gets a new key if its first time has run."""
     free = []
     for receipt in receipts:
         key = receipt.key
         if receipt.through_at is not None and (entry, key) in taken:
-            # The clock was set back: the first has its receipt, and the others have none.
+            # The clock was set back: only the first time has a receipt.
             key = f"{key}:through:{key_time(receipt.through_at)}"
         if (entry, key) not in taken:
             free.append(receipt if key == receipt.key else replace(receipt, key=key))
@@ -1063,7 +1058,7 @@ def _free(
 
 
 def _counts(status: Status, streak: int, failures: int, *, is_tick: bool) -> tuple[int, int]:
-    """Return how many in a row found no work, and how many failed, after one more has ended."""
+    """Return the streaks without work and of failures after one more end."""
     if status in BAD:
         return (0 if is_tick else streak), failures + 1
     if not is_tick:
@@ -1074,7 +1069,7 @@ def _counts(status: Status, streak: int, failures: int, *, is_tick: bool) -> tup
 def _watermark(entry: Entry, decision: Decision) -> dict[str, Any]:
     to, ended_at = decision.accounted_to, decision.ended_at
     if to is not None and isinstance(entry.rule, CronRule):
-        # The decision has looked at the same moment, so that it need not be found again.
+        # The decision has computed the same time.
         coming = next_moment(unpaused(entry), to)
         next_at = None if coming is None else micros(coming.at)
     else:
@@ -1093,7 +1088,7 @@ def _facts(filed: Filed) -> str:
 
 
 def _is_alike(filed: Filed, other: Filed) -> bool:
-    """Tell whether receipts differ only in what they have of their entries."""
+    """Return whether receipts differ only in what they copy from their entries."""
     return (
         filed.receipt == other.receipt
         and filed.receipt.reason.code == other.receipt.reason.code
@@ -1110,7 +1105,7 @@ def _receipt_row(filed: Filed, at: int) -> dict[str, Any]:
         "entry": filed.entry,
         "key": receipt.key,
         "status": receipt.status.value,
-        "reason": plain(str(receipt.reason)),  # a store binds a text faster than its heir
+        "reason": plain(str(receipt.reason)),  # binding str is faster than a subclass
         "reason_code": str(receipt.reason.code),
         "planned_at": micros(receipt.planned_at),
         "through_at": micros(receipt.through_at),
@@ -1134,15 +1129,15 @@ def _text(body: bytes) -> str:
     return bytes(body).decode("utf-8", "surrogatepass")
 
 
-# The port: each call of it is work in a transaction, in the thread that owns the connection
+# The port: each call is work in a transaction, in the thread that owns the connection
 
 
 @dataclass(slots=True, eq=False)
 class QueuedCall(Generic[T]):
-    """What is to be read, or written in a term, and what came of it.
+    """A read or a write, and its result.
 
-    Without *keep* it only tries. One that is *alone* takes long, and delays no answer but
-    its own. A *worker* writes of its own runs, whatever the term.
+    Without *keep* it is rolled back. One that is *alone* takes long, and has its own commit. A
+    *worker* writes its own runs, whatever the term.
     """
 
     work: Callable[..., T]
@@ -1166,10 +1161,10 @@ class QueuedCall(Generic[T]):
 
 
 class CallQueue:
-    """Calls that wait for one thread, in their order; without a name each is done at once.
+    """Calls that wait for one thread, in order; without a name they run in the caller's.
 
-    Those that wait at the same time are served together: to sync the disk takes far longer than
-    to write, and no longer for many writes than for one. Reads and writes may share a thread.
+    Waiting calls share a commit: syncing the disk takes far longer than writing, and no longer for
+    many writes than for one. Reads and writes may share a thread.
     """
 
     def __init__(self, name: str = "") -> None:
@@ -1186,7 +1181,7 @@ class CallQueue:
     def put(
         self, call: QueuedCall[T], serve: Callable[[Sequence[QueuedCall[Any]]], None]
     ) -> asyncio.Future[T]:
-        """Let a call wait; *serve* does several calls and says of each what came of it."""
+        """Queue a call; *serve* runs several calls and sets their results."""
         if self._pool is None:
             serve([call])
             _answer([call])
@@ -1219,19 +1214,19 @@ class CallQueue:
                 return
             try:
                 calls[0].serve(calls)
-            except BaseException as error:  # a bug, of which whoever waits must hear
+            except BaseException as error:  # a bug, which all callers must see
                 for call in calls:
                     call.error = call.error or error
             for loop in {call.loop for call in calls}:
-                # At once, so that those who go on to write stand in line together again.
+                # At once, so that callers that write again share the next commit.
                 some = [call for call in calls if call.loop is loop]
-                with suppress(RuntimeError):  # nobody waits in a loop that is closed
+                with suppress(RuntimeError):  # the loop is closed
                     loop.call_soon_threadsafe(_answer, some)
 
 
 def _answer(calls: Sequence[QueuedCall[Any]]) -> None:
     for call in calls:
-        if call.future.done():  # whoever waited has given up
+        if call.future.done():  # the caller was cancelled
             continue
         if call.error is not None:
             call.future.set_exception(call.error)
@@ -1248,7 +1243,7 @@ def _do_all(calls: Sequence[QueuedCall[Any]], tx: Transaction) -> None:
 def _reading(
     work: Callable[Concatenate[Transaction, P], T],
 ) -> Callable[Concatenate[SqlLedger, P], _Answer[T]]:
-    """Return the method of a ledger that reads what a method of a transaction returns."""
+    """Return the method of a ledger for a reading method of the transaction."""
 
     async def read(self: SqlLedger, /, *args: P.args, **named: P.kwargs) -> T:
         call = QueuedCall(work, args, named, is_read=True)
@@ -1258,7 +1253,7 @@ def _reading(
 
 
 def _writing(work: Callable[..., T]) -> Callable[..., _Answer[T]]:
-    """Return the method of a ledger that does what a method of a transaction does, in a term."""
+    """Return the method of a ledger for a writing method of the transaction, in a term."""
 
     async def write(self: SqlLedger, *args: Any, term: int, **named: Any) -> T:
         return await self._write(QueuedCall(work, args, named, term, self.worker))
@@ -1267,15 +1262,15 @@ def _writing(work: Callable[..., T]) -> Callable[..., _Answer[T]]:
 
 
 class SqlLedger(ABC):
-    """A ledger in SQL; `core.ports.Ledger` says what each method promises.
+    """A ledger in SQL; `core.ports.Ledger` documents the methods.
 
-    Work is done all or not at all, fenced by the writer's term; calls that wait at the same time
-    share one transaction. A store says how one begins and ends, and what its errors mean.
+    Work is atomic and is refused after the writer's term; concurrent calls share a transaction. A
+    store implements transactions and translates errors.
     """
 
     worker: NodeJoin | None = None
     place: str
-    _writer: Any  # a connection; another one after the disk, or the server, has failed
+    _writer: Any  # replaced after the disk, or the server, has failed
     _reader: Any
     _write_queue: CallQueue
     _read_queue: CallQueue
@@ -1288,27 +1283,26 @@ class SqlLedger(ABC):
 
     @abstractmethod
     async def backup(self, target: Path) -> None:
-        """Write a verified copy of the ledger, or raise an error that says who does that."""
+        """Write a verified copy of the ledger, or raise an error that names the tool for it."""
 
     @abstractmethod
     def _meaning(self, error: Exception, /) -> Exception:
-        """Return what a person can act on, of an error of the database; itself if another's."""
+        """Translate an error of the database; other errors are returned unchanged."""
 
     @abstractmethod
     def _begin(self, calls: Sequence[QueuedCall[Any]], /) -> Callable[[QueuedCall[Any]], None]:
-        """Begin to write when nobody else does; return what checks whether a call still may."""
+        """Begin a write transaction; return the check of whether a call may still write."""
 
     @abstractmethod
-    def _end(self, *, is_kept: bool) -> None:
-        """End a transaction."""
+    def _end(self, *, is_kept: bool) -> None: ...
 
     @abstractmethod
     def _undone(self, error: Exception) -> Exception:
-        """Return the error of a call that can be undone alone; raise any other."""
+        """Return the error of a call that can be rolled back alone; raise any other."""
 
     @abstractmethod
     def _give_up(self, error: BaseException) -> None:
-        """Leave a transaction that cannot be kept."""
+        """Roll back a transaction that cannot be committed."""
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
         return await self._read_queue.put(QueuedCall(work, is_read=True), self._look)
@@ -1321,10 +1315,10 @@ class SqlLedger(ABC):
         keep: bool = True,
         is_alone: bool = False,
     ) -> T:
-        """Do all of it or none of it; without *keep* none of it in any case.
+        """Do *work* in one transaction; without *keep* it is rolled back.
 
-        One that is *alone* takes long, and shares its commit with no other. *work* may be done
-        twice, if that of another call has failed.
+        *is_alone*: it takes long, and has its own commit. *work* may be called twice, if another
+        call in the commit has failed.
         """
         is_alone = is_alone or not keep
         return await self._write(
@@ -1341,7 +1335,7 @@ class SqlLedger(ABC):
         return work()
 
     def _look(self, calls: Sequence[QueuedCall[Any]]) -> None:
-        """Read what several asked for; what one cannot be told keeps nothing from the others."""
+        """Answer several reads; one that fails does not affect the others."""
         tx = Transaction(self._reader)
         try:
             self._ask(lambda: _do_all(calls, tx))
@@ -1351,16 +1345,16 @@ class SqlLedger(ABC):
                 if isinstance(known, LedgerWriteError):  # the database cannot be reached
                     call.error = known
                     continue
-                # Each is done again by itself, and told its own error.
+                # Each is repeated on its own, for its own error.
                 try:
                     self._ask(partial(_do_all, [call], tx))
                 except Exception as own:  # the caller raises it
                     call.error = self._meaning(own)
 
     def _commit(self, calls: Sequence[QueuedCall[Any]]) -> None:
-        """Do what several asked for in one transaction; if one spoils it, each in its own.
+        """Do several writes in one transaction, or each in its own if one fails.
 
-        If the database fails, nothing of that transaction is kept, and nothing after it is done.
+        If the database fails, nothing of that transaction is kept, and nothing after it is tried.
         """
         left = [*calls]
         try:
@@ -1376,7 +1370,7 @@ class SqlLedger(ABC):
                 call.error = known
 
     def _try(self, calls: Sequence[QueuedCall[Any]]) -> Exception | None:
-        """Do all of several calls; if one of them spoils it, none is done: return its error."""
+        """Do all calls; if one fails, none is kept, and its error is returned."""
         check = self._begin(calls)
         try:
             for call in calls:
@@ -1472,7 +1466,7 @@ class SqlLedger(ABC):
         return await self.write(term, work, is_alone=is_long)
 
     async def wake(self, *, now: datetime, term: int) -> list[int]:
-        # Hardly ever is there one, and to look keeps nobody from writing.
+        # There is rarely one, and a read does not block writers.
         at, queries = micros(now), ("entry.rested", "purse.again")
         if not await self.read(
             lambda tx: tx.term() != term or any(tx.rows(query, now=at) for query in queries)

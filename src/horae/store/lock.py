@@ -1,9 +1,9 @@
-"""The lock on a data directory: one engine or command at a time, and the others are told who.
+"""The lock on a data directory: one engine or command at a time, and others learn the holder.
 
-It is a POSIX record lock. The kernel drops it when the process dies, however it dies,
-and a forked child does not have it, so a run that outlives its engine blocks nobody.
-Such a lock is also dropped when the process closes *any* descriptor of the file: so
-only this module may open it, and it never opens twice what it holds.
+It is a POSIX record lock. The kernel drops it when the process dies, for whatever reason, and a
+forked child does not inherit it, so a run that outlives its engine blocks nothing. It is also
+dropped when the process closes *any* descriptor of the file: so only this module may open it, and
+never twice.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 NAME: Final = "lock"
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 
-# Locks on these are advice that not every machine hears, and SQLite's shared memory is none.
+# On these, other machines may not see locks, and SQLite's shared memory is not shared.
 _NETWORK: Final = frozenset({
     "9p", "afs", "beegfs", "ceph", "cifs", "fuse.ceph", "fuse.glusterfs", "fuse.s3fs",
     "fuse.sshfs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "orangefs", "smb3",
@@ -41,17 +41,17 @@ _NETWORK: Final = frozenset({
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")
 
-# struct flock, for asking who has the lock: type, whence, start, length, pid.
+# struct flock, to query the holder: type, whence, start, length, pid.
 _FLOCK: Final = "hhqqi4x" if sys.platform == "linux" else "qqihh"
-_HELD: Final[dict[tuple[int, int], int]] = {}  # file -> the process that holds it: us
+_HELD: Final[dict[tuple[int, int], int]] = {}  # file -> our process id, if we hold it
 
 
 class LockUse(StrEnum):
-    """What a process does while it holds the lock."""
+    """What the holder of the lock does."""
 
-    ENGINE = "engine"  # it runs plans and answers requests
-    RUN = "run"  # a command that executes one run, without an engine
-    COMMAND = "command"  # a command that changes the ledger, without an engine
+    ENGINE = "engine"  # runs plans and answers requests
+    RUN = "run"  # executes one run, without an engine
+    COMMAND = "command"  # changes the ledger, without an engine
 
     @classmethod
     def _missing_(cls, value: object) -> LockUse:  # noqa: ARG003 - a newer horae has more of them
@@ -62,12 +62,12 @@ class LockHolder(Struct, frozen=True):
     pid: int | None
     command: str = ""  # such as `horae run`; of an engine only the program
     since: str = ""
-    use: LockUse = LockUse.ENGINE  # an older version of horae does not say it
-    # An engine that waits for its runs and takes no requests.
+    use: LockUse = LockUse.ENGINE  # missing in locks of older versions
+    # The engine waits for its runs and takes no requests.
     is_stopping: bool = field(default=False, name="stopping")
-    zone: str = ""  # of the plans, as an engine reads them
+    zone: str = ""  # of the plans
     restarts: int = 0  # of an engine, in the same process
-    restart_error: str = ""  # why the last one failed, if it did
+    restart_error: str = ""  # why the last one failed
 
     @property
     def is_engine(self) -> bool:
@@ -99,7 +99,7 @@ class DataLockedError(HoraeError, code="data_locked", exit_code=Exit.CONFLICT):
 
 
 class NetworkDiskError(HoraeError, code="network_disk", exit_code=Exit.USAGE):
-    """A data directory on a disk where a lock does not keep others out."""
+    """A data directory on a disk whose locks may not exclude other machines."""
 
     def __init__(self, path: str, kind: str) -> None:
         self.path, self.kind = path, kind
@@ -120,7 +120,7 @@ class Lock:
     def acquire(
         cls, directory: Path, *, now: datetime, use: LockUse = LockUse.ENGINE, command: str = ""
     ) -> Lock:
-        """Take the lock on a directory at once, or raise an error that names its holder."""
+        """Take the lock on a directory without waiting; the error names its holder."""
         refuse_network_disk(directory)
         path = directory / NAME
         _refuse_our_own(path)
@@ -130,7 +130,7 @@ class Lock:
         except BaseException:
             os.close(descriptor)
             raise
-        # Who holds it: without arguments, as one of them may be a secret.
+        # Without arguments, as one of them may be a secret.
         command = command or (Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python")
         since = f"{now:%Y-%m-%dT%H:%M:%SZ}"
         said = {"pid": os.getpid(), "command": command, "since": since, "use": use}
@@ -140,7 +140,7 @@ class Lock:
 
     @classmethod
     def adopt(cls, descriptor: int, directory: Path) -> Lock:
-        """Go on with the lock that an image before this one took, in this very process."""
+        """Adopt the lock that a previous image of this process took."""
         path = directory / NAME
         _lock(descriptor, path)  # a kernel before 5.11 drops it if that image had threads
         return cls(descriptor, path)
@@ -152,27 +152,27 @@ class Lock:
         return descriptor
 
     def note(self, **facts: object) -> None:
-        """Write into the lock what its engine does, for those that look at it."""
+        """Write facts about the engine into the lock, for other processes."""
         if self._descriptor is None:
             return
-        with suppress(OSError, MsgspecError):  # then an engine that does not answer is found there
+        with suppress(OSError, MsgspecError):  # the facts in the file are optional
             said = json.decode(os.pread(self._descriptor, 4096, 0), type=dict)
             data = json.encode({**said, **facts}) + b"\n"
             os.pwrite(self._descriptor, data, 0)
             os.ftruncate(self._descriptor, len(data))
 
     def keep(self) -> None:
-        """Take the lock again if its file was removed; raise an error if another has it by then.
+        """Take the lock again if its file was removed; raise an error if another process has it.
 
-        People remove a lock that they take for one that was left, and a second engine could start.
+        Users remove lock files that seem to be stale, and then a second engine could start.
         """
         path = self.path
         if self._descriptor is None:
             return
-        with suppress(OSError):  # it is not there
+        with suppress(OSError):  # it does not exist
             if _file(path.lstat()) == self.file:
                 return
-        with suppress(OSError):  # something else stands there, which keeps others out as well
+        with suppress(OSError):  # something else in its place excludes others, too
             descriptor = os.open(path, _FLAGS | os.O_NONBLOCK, 0o600)
             try:
                 _lock(descriptor, path)
@@ -204,14 +204,14 @@ class Lock:
 
 def refuse_network_disk(directory: Path) -> None:
     """Raise an error if a directory is known to be on a network file system."""
-    with suppress(OSError):  # where mounts cannot be read, nothing is known of them
+    with suppress(OSError):  # where mounts cannot be read, nothing is known
         kind = file_system(_MOUNTS.read_text(errors="surrogateescape"), os.path.realpath(directory))
         if kind in _NETWORK:
             raise NetworkDiskError(str(directory), kind)
 
 
 def file_system(mounts: str, path: str) -> str:
-    r"""Return what kind of file system a path is on, as the kernel's list of mounts says.
+    r"""Return the type of a path's file system, from the kernel's list of mounts.
 
     >>> mounts = "1 0 8:1 / / rw - ext4 /dev/sda rw\n2 1 0:4 / /srv rw shared:1 - nfs4 host:/ rw"
     >>> file_system(mounts, "/srv/plans"), file_system(mounts, "/srvs")
@@ -225,21 +225,21 @@ def file_system(mounts: str, path: str) -> str:
             continue
         point = _OCTAL.sub(lambda match: chr(int(match[1], 8)), fields[4])
         is_above = path == point or path.startswith(point.rstrip("/") + "/")
-        # Of two at one place the later one covers the other.
+        # Of two mounts at one place, the later one is visible.
         if is_above and len(point) >= len(found):
             found, kind = point, after.split(" ", 1)[0]
     return kind
 
 
 def holder_of(directory: Path) -> LockHolder | None:
-    """Return who has a data directory, without touching its lock; None if nobody has."""
+    """Return the holder of a data directory's lock, if there is one."""
     path = directory / NAME
-    _refuse_our_own(path)  # to close the file would drop our own lock
+    _refuse_our_own(path)  # closing the file would drop our own lock
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO}:
-            return None  # there is no lock, whatever else is there
+            return None  # no lock file
         raise
     try:
         is_lock = stat.S_ISREG(os.fstat(descriptor).st_mode)
@@ -250,21 +250,21 @@ def holder_of(directory: Path) -> LockHolder | None:
 
 
 def engine_in(directory: Path) -> LockHolder | None:
-    """Return the engine that has a data directory; a command that has it is no engine."""
+    """Return the engine that holds a data directory; other commands do not count."""
     holder = holder_of(directory)
     return holder if holder is not None and holder.is_engine else None
 
 
 def engine_zone(directory: Path) -> str:
-    """Return the zone in which an engine reads the plans; "" without an engine."""
-    with suppress(OSError, DataLockedError):  # what cannot be looked at, or is this very process
+    """Return the zone in which an engine reads the plans; empty without an engine."""
+    with suppress(OSError, DataLockedError):  # unreadable, or locked by this process
         holder = engine_in(directory)
         return "" if holder is None else holder.zone
     return ""
 
 
 def writer_of(path: Path) -> int | None:
-    """Return the process that keeps others from writing to a ledger, if the system tells."""
+    """Return the process that blocks writes to a ledger, if the system can tell."""
     files = set()
     for each in (path, path.with_name(f"{path.name}-shm")):
         with suppress(OSError):  # not a ledger on SQLite
@@ -279,8 +279,8 @@ def writer_of(path: Path) -> int | None:
 
 
 def _refuse_our_own(path: Path) -> None:
-    """Raise an error if this very process holds the lock; opening the file would drop it."""
-    with suppress(OSError):  # what cannot be looked at is not ours
+    """Raise an error if this process holds the lock, as opening the file would drop it."""
+    with suppress(OSError):  # an unreadable file is not ours
         pid, place = os.getpid(), str(path.parent)
         if _HELD.get(_file(path.stat())) == pid:
             raise DataLockedError(place, LockHolder(pid, "this process", use=LockUse.COMMAND))
@@ -300,9 +300,9 @@ def _lock(descriptor: int, path: Path) -> None:
 
 
 def _held_by(descriptor: int) -> LockHolder:
-    """Return the holder: the kernel knows its number, the file the rest."""
+    """Return the holder: its process id from the kernel, the rest from the file."""
     pid = _holder(descriptor)
-    # The file may hold nonsense, or still tell of a holder before this one.
+    # The file may be damaged, or be of a former holder.
     with suppress(MsgspecError):
         said = json.decode(os.pread(descriptor, 4096, 0), type=LockHolder)
         if pid in {None, said.pid}:

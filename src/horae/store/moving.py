@@ -1,7 +1,7 @@
-"""Moves a whole ledger from SQLite to PostgreSQL, and goes on with one that was restored there.
+"""Moves a ledger from SQLite to PostgreSQL, and begins anew after a restore there.
 
-A move is one transaction: every row is copied with its number, read back, and compared by
-a digest over both sides. Only if all are equal is anything kept.
+A move is one transaction: every row is copied with its number, read back, and compared by a digest
+of both sides. It is committed only if all are equal.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from horae.store.pg_wire import PostgresConnection
     from horae.store.postgres import PostgresLedger
 
-_CHUNK: Final = 5000  # rows in one statement: none is to take long
+_CHUNK: Final = 5000  # rows in one statement, so that none takes long
 _NUMBERS: Final = theme("restore")["last_numbers"]
 
 
-# The tables that are moved, each after those that it refers to, and what puts its rows in order.
+# The tables to move, each after those that it refers to, and the order of their rows.
 _TABLES: Final = {
     "entry": "number",
     "known_file": "source, file",
@@ -44,7 +44,7 @@ _TABLES: Final = {
     "purse": "name, started_at, run",
     "event": "number",
     "text": "digest",
-    "trigger": "rowid",  # which is kept
+    "trigger": "rowid",  # which is preserved
     "token": "name",
     "session": "digest",
     "account": "name",
@@ -59,7 +59,7 @@ _SEQUENCES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A table that was moved: how many rows, and the digest that both sides have."""
+    """A moved table: its number of rows, and the digest of both sides."""
 
     table: str
     rows: int
@@ -69,9 +69,9 @@ class Moved:
 async def move(
     directory: Path, target: PostgresLedger, *, now: datetime, command: str = ""
 ) -> list[Moved]:
-    """Copy the ledger of a data directory that nobody uses into an empty one on PostgreSQL.
+    """Copy the unused ledger of a data directory into an empty one on PostgreSQL.
 
-    Whatever fails, the target stays empty, and the source is only read.
+    After an error the target is still empty; the source is only read.
     """
     source = await SqliteLedger.open(directory, now=now, use=LockUse.COMMAND, command=command)
     try:
@@ -90,7 +90,7 @@ async def move(
 
 
 async def go_on_restored(ledger: PostgresLedger, *, now: datetime) -> None:
-    """Let nothing past fire in a ledger that was restored, and nothing be given or led in twice."""
+    """Let nothing past fire in a restored ledger, and use no number or term again."""
 
     def closed(tx: Transaction) -> None:
         tx.execute("UPDATE counter SET last = last + :gap", {"gap": GAP})
@@ -161,7 +161,7 @@ def _put(wire: PostgresConnection, table: str, names: str, rows: Iterable[tuple[
 def _digest(
     rows: Iterable[Any], *, copy: Callable[[list[tuple[Any, ...]]], None] | None = None
 ) -> tuple[int, str]:
-    """Return how many rows there are and their digest, in a form that has no dialect."""
+    """Return the number of rows and their digest, which is the same in both dialects."""
     count, found, source = 0, sha256(), iter(rows)
     while some := [tuple(row) for row in islice(source, _CHUNK)]:
         count += len(some)

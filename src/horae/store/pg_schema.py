@@ -1,4 +1,4 @@
-"""The schema of a ledger on PostgreSQL, brought up to our version."""
+"""The schema of a ledger on PostgreSQL, and its migrations."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     from horae.store.pg_wire import PostgresConnection
 
-_RECODE: Final = "-- recode\n"  # what a migration begins with after which texts are written anew
-_OLDEST: Final = re.compile(r"-- oldest: (\d+)\n")  # what one begins with that older nodes survive
-_ROLLING: Final = 10  # the first version that says which nodes may use the ledger
-_CHUNK: Final = 5000  # of them in one statement
+_RECODE: Final = "-- recode\n"  # marks a migration after which texts are recoded
+_OLDEST: Final = re.compile(r"-- oldest: (\d+)\n")  # a migration with which older nodes can work
+_ROLLING: Final = 10  # the first version that records which nodes may use the ledger
+_CHUNK: Final = 5000  # rows in one statement
 
 
 def migrate(wire: PostgresConnection) -> None:
-    """Bring the schema up to our version; of several members at once one does it."""
+    """Migrate the schema to our version; of several nodes at once, one does."""
     with postgres_errors(wire.address):
         known = migrations(DIALECT)
         while (version := _version(wire)) < max(known):
@@ -36,10 +36,10 @@ def migrate(wire: PostgresConnection) -> None:
                 raise LedgerError(wire.address.place, reason, remedy=remedy)
             number = min(each for each in known if each > version)
             try:
-                # Nothing is written meanwhile: else who writes could wait for us, and we for it.
+                # Without writers: otherwise a deadlock between them and us is possible.
                 wire.script(f"BEGIN; SELECT pg_advisory_xact_lock({LOCK}), {wire.wide_lock()}")
                 wire.script(f"SET LOCAL synchronous_commit TO {wire.commits}")
-                if _version(wire) == version:  # nobody else has done it meanwhile
+                if _version(wire) == version:  # unless another node has migrated meanwhile
                     if version == 0:
                         wire.script(f'CREATE SCHEMA IF NOT EXISTS "{wire.address.schema}"')
                     script = known[number]
@@ -71,7 +71,7 @@ def migrate(wire: PostgresConnection) -> None:
 def _recode(
     wire: PostgresConnection, table: str, column: str, recoded: Callable[[str], str]
 ) -> None:
-    """Write the texts of a column anew, some at a time: no statement is to take long."""
+    """Recode the texts of a column in chunks, so that no statement takes long."""
     some = f"SELECT number, {column} FROM {table} WHERE number > :last AND {column} <> '{{}}'"  # noqa: S608
     some += f" ORDER BY number LIMIT {_CHUNK}"
     change = f"UPDATE {table} SET {column} = new.value"  # noqa: S608
@@ -85,9 +85,9 @@ def _recode(
 
 
 def _version(wire: PostgresConnection) -> int:
-    """Return the version of the schema; 0 is that there is none."""
+    """Return the version of the schema; 0 if there is none."""
     schema = wire.address.schema
-    # Not to_regclass: that remembers from before the lock that there was no such schema.
+    # Not to_regclass: it caches from before the lock that there was no such schema.
     known = (
         "SELECT EXISTS (SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
         " WHERE nspname = :schema AND relname = 'term')"

@@ -1,7 +1,7 @@
-"""Connections to PostgreSQL with an end to each wait, and who hears of writes.
+"""Connections to PostgreSQL with a timeout for each wait, and listeners.
 
-A server that accepts a request and says nothing is given up like one that is not there. A
-connection that has failed is closed, and the next call opens another.
+A server that accepts a request and never responds is treated like one that is down. A failed
+connection is closed, and the next call opens another.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DIALECT: Final = "postgres"
-PREPARED: Final = 500  # statements that a connection keeps ready; we have some 150
-_BEAT: Final = 0.2  # seconds between two looks at whether the server still says nothing
+PREPARED: Final = 500  # statements that a connection keeps prepared; we have some 150
+_BEAT: Final = 0.2  # seconds between checks for a response
 _SECOND: Final = timedelta(seconds=1)
 _TOKEN: Final = re.compile(r"'(?:[^']|'')*'|--[^\n]*|::|:([a-z_]+)|%")
 _SCHEMA: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _IN_TRANSACTION: Final = frozenset({TransactionStatus.INTRANS, TransactionStatus.INERROR})
 _WRITE_LIKE: Final = "write it like postgresql://user@host:5432/database"
-LOCK: Final = 0x486F7261  # "Hora": whoever changes a schema holds it
-_BITS: Final = 48  # of the number of an event, in the lock that announces it
-_WAIT: Final = 5.0  # seconds in which a server must let a listener in, and answer
-_TOGETHER: Final = 0.02  # seconds in which what is told is heard together
+LOCK: Final = 0x486F7261  # "Hora": held while changing a schema
+_BITS: Final = 48  # of an event's number, in the lock that announces it
+_WAIT: Final = 5.0  # seconds for a server to accept a listener
+_TOGETHER: Final = 0.02  # seconds in which notifications are collected
 _ALIVE: Final[dict[str, Any]] = {
     "keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3
 }  # fmt: skip
@@ -61,7 +61,7 @@ class Timeouts:
     statement: timedelta = timedelta(seconds=30)
     lock: timedelta = timedelta(seconds=10)
     idle: timedelta = timedelta(seconds=5)  # inside a transaction, between two statements
-    silence: timedelta = timedelta(seconds=3)  # beyond what a statement may take
+    silence: timedelta = timedelta(seconds=3)  # beyond the time that a statement may take
 
     @property
     def answer(self) -> timedelta:
@@ -70,21 +70,21 @@ class Timeouts:
 
 BRIEF: Final = Timeouts(
     connect=3 * _SECOND, statement=3 * _SECOND, lock=2 * _SECOND, silence=_SECOND
-)  # for leases: whoever cannot renew one in time has lost it
+)  # for leases: a late renewal loses the lease
 
 
 class Fences(NamedTuple):
-    """For whom a transaction writes, and what else may be written meanwhile."""
+    """The writer of a transaction, and what other writes it excludes."""
 
-    is_leader: bool  # no other one begins to lead
-    members: frozenset[tuple[str, int]]  # each stays of its generation
-    is_wide: bool  # nothing else is written
+    is_leader: bool  # no other node becomes the leader
+    members: frozenset[tuple[str, int]]  # each stays in its generation
+    is_wide: bool  # no other transaction writes
     is_durable: bool = True  # it must survive a crash of the server
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseAddress:
-    """Where a ledger is, without a word that is secret: it stands in messages."""
+    """The address of a ledger, without secrets, as messages contain it."""
 
     url: str = field(repr=False)
     schema: str
@@ -96,7 +96,7 @@ class DatabaseAddress:
         try:
             parts = conninfo_to_dict(url)
         except psycopg.Error:
-            # What libpq says about it quotes it.
+            # The message of libpq quotes it.
             reason = "the address of the database cannot be read"
             raise LedgerError("postgresql", reason, remedy=_WRITE_LIKE) from None
         if not _SCHEMA.fullmatch(schema):
@@ -113,11 +113,11 @@ class DatabaseAddress:
 
     @property
     def tag(self) -> int:
-        """What the locks of this schema have in common, beside those of others."""
+        """The number that the locks of this schema share, unlike those of others."""
         return (zlib.crc32(self.schema.encode()) % 0x7FFE + 1) << _BITS
 
     def masked(self, text: object) -> str:
-        """Return a text without what is secret, in one line."""
+        """Return a text in one line, with secrets masked."""
         line = " ".join(str(text).split())
         for secret in self.secrets:
             line = line.replace(secret, "***")
@@ -139,7 +139,7 @@ class PostgresRow(tuple[Any, ...]):
 
 @lru_cache(maxsize=512)
 def _row_kind(names: tuple[bytes | None, ...]) -> type[PostgresRow]:
-    # The first of two that have one name, as SQLite has it.
+    # The first of two columns with one name, like SQLite.
     places = {(name or b"").decode(): place for place, name in reversed([*enumerate(names)])}
     return type("Row", (PostgresRow,), {"__slots__": (), "places": places})
 
@@ -157,21 +157,21 @@ class _SilentError(psycopg.OperationalError):
 
 
 class _StrDumper(StrDumperUnknown):
-    """Writes a text; also one that is an enum's word."""
+    """Writes text, including members of a StrEnum."""
 
 
 class _Connection(psycopg.Connection[PostgresRow]):
     beats: int = 0
 
     def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002 - ours are shorter
-        """Do what psycopg wants done, unless the server is silent for too long."""
+        """Wait like psycopg, but with a timeout."""
         return super().wait(_answered(gen, self.beats, self.pgconn.finish), interval=_BEAT)
 
 
 def _answered(
     gen: Generator[Any, Any, T], beats: int, give_up: Callable[[], None]
 ) -> Generator[Any, Any, T]:
-    """Do as another generator does, until nothing has come for so many beats."""
+    """Run psycopg's generator until nothing has come for so many beats."""
     silent = 0
     try:
         wanted = next(gen)
@@ -180,7 +180,7 @@ def _answered(
             silent = 0 if ready else silent + 1
             if silent > beats:
                 give_up()
-                with suppress(Exception):  # one that asked several things wants to ask once more
+                with suppress(Exception):  # it may send several requests
                     gen.close()
                 raise _SilentError("the database does not answer")
             wanted = gen.send(ready)
@@ -191,7 +191,7 @@ def _answered(
 
 @cache
 def _placed(query: str) -> str:
-    """Return a query with psycopg's places for values.
+    """Replace the places for values by those of psycopg.
 
     >>> _placed("SELECT :a::text WHERE key LIKE 'at:b%' -- :c")
     "SELECT %(a)s::text WHERE key LIKE 'at:b%%' -- :c"
@@ -207,17 +207,17 @@ def _placed(query: str) -> str:
 
 @dataclass(eq=False)
 class PostgresConnection:
-    """One connection, which is opened when it is needed, and again when it was lost."""
+    """A connection that is opened when needed, and again when it was lost."""
 
     dialect: ClassVar = DIALECT
     address: DatabaseAddress
     timeouts: Timeouts
     is_read_only: bool = False
     is_shared: bool = False  # with the carrier, whose statements need not survive a crash
-    changes: int = 0  # rows that were written since the transaction began
-    term: int = 0  # in which the transaction began
+    changes: int = 0  # rows written since the transaction began
+    term: int = 0  # when the transaction began
     _connection: _Connection | None = None
-    commits: str = "on"  # when a commit that must survive a crash is answered
+    commits: str = "on"  # when a durable commit returns
 
     @property
     def raw(self) -> _Connection:
@@ -231,14 +231,14 @@ class PostgresConnection:
 
     @property
     def can_roll_back(self) -> bool:
-        """Whether a transaction is open and the server has answered all that was asked in it."""
+        """Whether a transaction is open and the server has answered all its requests."""
         if self._connection is None:
             return False
         return self._connection.info.transaction_status in _IN_TRANSACTION
 
     @property
     def announced(self) -> dict[str, int]:
-        """What is asked for to find the locks by which writers announce their events."""
+        """The parameters to find the locks by which writers announce their events."""
         return {"tag": self.address.tag, "mask": (1 << _BITS) - 1}
 
     def execute(self, query: str, values: Mapping[str, Any] | None = None) -> Cursor[PostgresRow]:
@@ -249,32 +249,32 @@ class PostgresConnection:
         return cursor
 
     def do(self, work: Callable[[PostgresConnection], T]) -> T:
-        """Do something; a connection that was lost since it was used is opened again."""
+        """Call *work*; a connection that was lost since its last use is opened again."""
         with postgres_errors(self.address):
             was_open = self.is_open
             try:
                 return work(self)
-            except Exception as error:  # raised, but for a connection that was lost meanwhile
+            except Exception as error:  # raised, unless the connection was lost meanwhile
                 was = self._connection
                 if was is not None and was.info.transaction_status != TransactionStatus.IDLE:
-                    self.close()  # something is left open
+                    self.close()  # a transaction is open
                 if not was_open or not is_lost(error):
                     raise
                 self.close()
                 return work(self)
 
     def begin(self, fences: Fences) -> tuple[int, set[tuple[str, int]]]:
-        """Begin to write; return what a node must know, and the members whose work is their own.
+        """Begin to write; return the term, and the members that still own their work.
 
-        Events that are written come after the number that is announced here, by a lock that ends
-        with the transaction: who reads them stops there (`event.through`).
+        The events of the transaction have numbers above the one that is announced here by a lock
+        until its end: readers stop there (`event.through`).
         """
         self.changes = 0
         connection, tag = self.raw, self.address.tag
         numbers = f"{tag} + coalesce(pg_sequence_last_value('event_number_seq'), 0)"
         commits = self.commits if fences.is_durable else "off"
         lock = " FOR SHARE" if fences.is_leader else ""
-        # First what is waited for: what is read afterwards is as it is then.
+        # Locks first, so that all later reads see the state after the wait.
         waits = self.wide_lock(is_shared=not fences.is_wide)
         announces = f"pg_advisory_xact_lock_shared({numbers})"
         durably = f"set_config('synchronous_commit', '{commits}', true)"
@@ -284,7 +284,7 @@ class PostgresConnection:
             known = ", ".join(
                 sql.SQL("({}, {})").format(*each).as_string(connection) for each in fences.members
             )
-            # Not more than its key, which does not keep the lease from being renewed.
+            # A lock on the key only, which does not block renewals of the lease.
             script += _ALIVE_MEMBERS.format(known)
         found = self.script(script)
         found.nextset()
@@ -299,13 +299,13 @@ class PostgresConnection:
         return row[1], {(each[0], each[1]) for each in alive}
 
     def wide_lock(self, *, is_shared: bool = False) -> str:
-        """Return the call that waits until nothing else, or nothing wide, is written."""
+        """Return the call that waits for other writers: for all, or if shared, for wide ones."""
         shared = "_shared" if is_shared else ""
         return f"pg_advisory_xact_lock{shared}({LOCK}, {self.address.tag >> _BITS})"
 
     def script(self, text: str) -> Cursor[PostgresRow]:
         cursor: Cursor[PostgresRow] = self.raw.cursor()
-        # It is ours, and has no values in it.
+        # It is a constant of ours without values.
         cursor.execute(sql.SQL(text), prepare=False)
         return cursor
 
@@ -330,14 +330,14 @@ class PostgresConnection:
         connection.beats = max(1, round(times.answer / timedelta(seconds=_BEAT)))
         try:
             connection.prepared_max = PREPARED
-            # One size, or each statement would be prepared for several.
+            # One size, or a statement would be prepared for each.
             connection.adapters.register_dumper(int, Int8Dumper)
             connection.adapters.register_dumper(str, _StrDumper)
             connection.execute(self._settings(), prepare=False)
             if self.is_shared:
                 row = connection.execute(_LIGHT, prepare=False).fetchone()
                 self.commits = self.commits if row is None else row[0]
-            if self.is_read_only:  # another member may have changed it; who writes asks each time
+            if self.is_read_only:  # another node may have changed it; writers check each time
                 row = connection.execute("SELECT oldest FROM term").fetchone()
                 refuse_newer(self.address, 0 if row is None else row[0])
         except BaseException:
@@ -355,10 +355,10 @@ class PostgresConnection:
             f'SET search_path TO "{self.address.schema}"',
             "SET timezone TO 'UTC'",
             "SET client_min_messages TO error",
-            # A plan is kept while its tables grow: none may read one because it is small now.
+            # Plans are cached while tables grow: none may be made for small tables.
             *(f"SET {each} TO off" for each in _WHOLE_TABLES),
             *(f"SET {name} TO {_millis(limit)}" for name, limit in limits.items()),
-            # What was acknowledged must be kept, however the server is set up.
+            # Durable, whatever the server's default is.
             (
                 "SELECT set_config('synchronous_commit', 'on', false)"
                 " WHERE current_setting('synchronous_commit') = 'off'"
@@ -374,7 +374,7 @@ _ALIVE_MEMBERS: Final = (
     "; SELECT name, generation FROM member WHERE (name, generation) IN ({})"
     " AND NOT is_reaped AND left_at IS NULL ORDER BY name FOR KEY SHARE"
 )
-# What is outside of a transaction of ours is the carrier's, and is written again if it is lost.
+# Outside of our transactions are only writes of the carrier, which are repeated if lost.
 _LIGHT: Final = (
     "SELECT current_setting('synchronous_commit'), set_config('synchronous_commit', 'off', false)"
 )
@@ -386,23 +386,23 @@ def _millis(length: timedelta) -> int:
 
 @contextmanager
 def postgres_errors(address: DatabaseAddress, *, is_commit: bool = False) -> Iterator[None]:
-    """Turn what PostgreSQL says within it into what a person can act on."""
+    """Translate errors of PostgreSQL into errors of the ledger."""
     try:
         yield
     except Exception as error:
         if (said := meant(address, error, is_commit=is_commit)) is error:
             raise
-        raise said from None  # without what libpq says: that may hold what is secret
+        raise said from None  # without libpq's message, which may contain secrets
 
 
 _LOST: Final = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
     errors.IdleInTransactionSessionTimeout,
-    errors.FeatureNotSupported,  # what was prepared is of a schema that has been changed since
+    errors.FeatureNotSupported,  # a prepared statement is of a schema that has changed
 )
-# What is said of an error, by its kinds or its words, the first that fits. While it lets nobody
-# in, a server gives no code, only words.
+# Messages by kinds of errors, or words; the first match counts. While the server lets no client
+# in, its errors have words and no code.
 # fmt: off
 _MEANINGS: Final[tuple[tuple[tuple[type, ...], str, type[LedgerError], str, str], ...]] = (
     ((errors.LockNotAvailable,), "", LedgerBusyError, "another node is writing to the ledger", ""),
@@ -434,7 +434,7 @@ _MEANINGS: Final[tuple[tuple[tuple[type, ...], str, type[LedgerError], str, str]
 
 
 def meant(address: DatabaseAddress, error: Exception, *, is_commit: bool = False) -> Exception:
-    """Return what an error of PostgreSQL means to a person; itself if it is another."""
+    """Translate an error of PostgreSQL; other errors are returned unchanged."""
     if not isinstance(error, psycopg.Error):
         return error
     place, why = address.place, address.masked(error)
@@ -453,7 +453,7 @@ def meant(address: DatabaseAddress, error: Exception, *, is_commit: bool = False
 
 
 def refuse_newer(address: DatabaseAddress, oldest: int) -> None:
-    """Raise an error if the schema is only for nodes that know a newer version than we do."""
+    """Raise an error if the schema requires nodes of a newer version."""
     known = max(migrations(DIALECT))
     if oldest > known:
         raise LedgerNewerError(
@@ -464,9 +464,9 @@ def refuse_newer(address: DatabaseAddress, oldest: int) -> None:
 
 
 def is_lost(error: BaseException) -> bool:
-    """Tell whether an error says that a connection was lost, or is of no use any more.
+    """Return whether an error means that a connection was lost, or is unusable.
 
-    Not that it was silent, nor that it took too long: to try again would take as long again.
+    A timeout does not count: to try again would take as long again.
     """
     if isinstance(error, _SilentError) or not isinstance(error, _LOST):
         return False
@@ -474,11 +474,11 @@ def is_lost(error: BaseException) -> bool:
     return code is None or code.startswith("57P") or code in {"25P03", "0A000"}
 
 
-# Who hears
+# Listeners
 
 
 async def connect(address: DatabaseAddress, name: str) -> psycopg.AsyncConnection[Any]:
-    """Return a connection for the event loop, on which no request waits for ever."""
+    """Return a connection for the event loop, with a timeout for each request."""
     connection = await psycopg.AsyncConnection.connect(
         address.url,
         autocommit=True,
@@ -501,10 +501,10 @@ async def connect(address: DatabaseAddress, name: str) -> psycopg.AsyncConnectio
 async def heard(
     address: DatabaseAddress, channels: Sequence[str], *, pulse: timedelta
 ) -> AsyncIterator[psycopg.Notify | None]:
-    """Yield what is told on some channels.
+    """Yield notifications on channels.
 
-    First comes None: whatever was told before it was not heard. It ends with an error when the
-    connection is lost, which shows within a pulse.
+    None comes first: earlier notifications were not received. It ends with an error when the
+    connection is lost, which is noticed within a pulse.
     """
     with postgres_errors(address):
         connection: psycopg.AsyncConnection[Any] | None = None
@@ -537,7 +537,7 @@ async def heard(
 
 
 async def _is_readable(connection: psycopg.AsyncConnection[Any], within: timedelta) -> bool:
-    """Wait until the server has said something; psycopg would look ten times a second."""
+    """Wait for data from the server; psycopg itself would poll ten times a second."""
     loop, said = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(connection, said.set)
     try:

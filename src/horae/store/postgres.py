@@ -1,10 +1,9 @@
-"""The ledger on PostgreSQL: one for many nodes, which write beside each other.
+"""The ledger on PostgreSQL: one for many nodes, which write concurrently.
 
-A transaction of the leader locks the row of the term against a change of it, one of a member its
-own row, which says whether its work was given away; then the rows that it moves, in the order of
-receipts, runs and entries, each by number. What is not of one run or one decision (a scan, a pause,
-a prune) is written while nothing else is. A deadlock is a race that was lost: it is tried again,
-each call by itself.
+A transaction of the leader locks the row of the term against a change, one of a node its own row,
+which says whether its work was given away; then the rows that it changes, in the order of receipts,
+runs and entries, each by number. What does not concern one run or one decision (a scan, a pause, a
+prune) excludes all other writes. After a deadlock, each call is tried again on its own.
 """
 
 from __future__ import annotations
@@ -52,12 +51,12 @@ R = TypeVar("R")
 
 SCHEMA: Final = "horae"
 TOKEN: Final = "token"  # noqa: S105 - the secret that is the operator's token on all members
-NODE: Final = "node"  # the secret by which members know each other
+NODE: Final = "node"  # the secret shared by the nodes
 _SECOND: Final = timedelta(seconds=1)
-_NEWEST: Final = (1 << 63) - 1  # the greatest number that an event can have
-_LOOP: Final = 5 * _SECOND  # in which the loop must say what is queued
-_RECENT: Final = 20_000  # runs among which an agent's home is looked for
-TO_NODES: Final = "nodes"  # what is told of a commit that others than the leader must look at
+_NEWEST: Final = (1 << 63) - 1  # the greatest number of an event
+_LOOP: Final = 5 * _SECOND  # for the loop to return the jobs to queue
+_RECENT: Final = 20_000  # runs that are searched for an agent's last node
+TO_NODES: Final = "nodes"  # the notification of a commit that concerns other nodes
 
 
 def machines_of(members: Sequence[Membership]) -> tuple[Machine, ...]:
@@ -66,7 +65,7 @@ def machines_of(members: Sequence[Membership]) -> tuple[Machine, ...]:
 
 
 def for_work(lease: timedelta) -> Timeouts:
-    """Return how long a member waits; one that is frozen while it writes holds up who follows."""
+    """Return the timeouts of a node; a node that freezes during a write blocks others."""
     return Timeouts(
         connect=min(5 * _SECOND, max(_SECOND, lease / 3)),
         statement=min(30 * _SECOND, max(5 * _SECOND, lease * 2 / 3)),
@@ -77,7 +76,7 @@ def for_work(lease: timedelta) -> Timeouts:
 
 
 def for_leases(lease: timedelta) -> Timeouts:
-    """Return how long a member waits for a renewal: so that it can try again before it is late."""
+    """Return the timeouts of a renewal, which leave time for another try."""
     third = max(_SECOND, lease / 5)
     return Timeouts(
         connect=min(BRIEF.connect, third),
@@ -89,10 +88,10 @@ def for_leases(lease: timedelta) -> Timeouts:
 
 
 class PostgresLedger(SqlLedger):
-    """The ledger on PostgreSQL; `open` makes one, and `for_member` one that a member writes.
+    """The ledger on PostgreSQL; `open` returns one, and `for_member` that of a node.
 
-    A member writes under its lease, whatever the term. One that is *shared* reads and writes
-    through one connection, which the carrier uses, too.
+    A node writes under its lease, whatever the term. If *shared*, reads, writes and the carrier use
+    one connection.
     """
 
     def __init__(
@@ -109,7 +108,7 @@ class PostgresLedger(SqlLedger):
         self.leases = leases
         self._writer = PostgresConnection(address, times, is_shared=is_shared)
         self._reader = self._writer
-        self._told: str | None = None  # what others are told of the commit, if anything
+        self._told: str | None = None  # the notification about the commit, if any
         self._write_queue = CallQueue("ledger-writer")
         self._read_queue = self._write_queue
         if not is_shared:
@@ -125,7 +124,7 @@ class PostgresLedger(SqlLedger):
         lease_timeouts: Timeouts | None = None,
         is_shared: bool = False,
     ) -> PostgresLedger:
-        """Return the ledger of a database, whose schema is brought up to our version."""
+        """Open the ledger of a database and migrate its schema to our version."""
         address = DatabaseAddress.of(url, schema)
         leases = Leases(PostgresConnection(address, lease_timeouts or BRIEF))
         ledger = cls(address, timeouts or Timeouts(), leases, is_shared=is_shared)
@@ -138,7 +137,7 @@ class PostgresLedger(SqlLedger):
 
     async def close(self) -> None:
         if self.worker is not None:
-            return  # who opened the ledger closes it
+            return  # the one that opened the ledger closes it
         await self.leases.close()
         if self._reader is not self._writer:
             await self.close_reader()
@@ -151,7 +150,7 @@ class PostgresLedger(SqlLedger):
         return ledger
 
     def for_leader(self) -> PostgresLedger:
-        """Return the ledger with a connection for reading, which waits for no write of ours."""
+        """Return the ledger with a connection of its own for reads, which wait for no write."""
         ledger = copy(self)
         ledger.read_apart()
         return ledger
@@ -164,10 +163,10 @@ class PostgresLedger(SqlLedger):
         await self._read_queue.do(self._reader.close)
         self._read_queue.rest()
 
-    # What runs where
+    # Runs on nodes
 
     async def enqueue(self, jobs: Sequence[QueueJob], *, term: int) -> None:
-        """Put receipts into the queue; a job whose key is there is there already."""
+        """Queue jobs; one with a known key is ignored."""
         await self._write(QueuedCall(_enqueue, (jobs,), term=term))
 
     async def decide_and_enqueue(
@@ -179,7 +178,7 @@ class PostgresLedger(SqlLedger):
     async def start_many(
         self, receipts: Sequence[Filed], *, now: datetime, term: int
     ) -> list[Job | None]:
-        """Take waiting receipts, a member only those that a leader of this term has let in."""
+        """Take waiting receipts; a node takes only those admitted in this term."""
         fence = None if self.worker is None else term
         call = QueuedCall(_start, (receipts, fence, now), term=term, worker=self.worker)
         return await self._write(call)
@@ -193,7 +192,7 @@ class PostgresLedger(SqlLedger):
         return await self.read(lambda tx: tx.every(run_of, "run.open_of", numbers=known))
 
     async def open_runs(self) -> list[tuple[Filed, Run]]:
-        """Return the runs that have not ended; of a member its own, also of older generations."""
+        """Return the runs that have not ended; for a node, its own of all generations."""
         found = await super().open_runs()
         own = self.worker
         return [each for each in found if own is None or each[1].member == own.name]
@@ -208,7 +207,7 @@ class PostgresLedger(SqlLedger):
         return await self.read(lambda tx: tx.every(filed_of, "member.under_way"))
 
     async def for_nodes(self, number: int, *, limit: int = 1000) -> list[Event]:
-        """Return what every node must obey of what happened after an event."""
+        """Return the events since a number that every node must obey."""
         asked = {"number": number, "limit": limit}
         return await self.read(
             lambda tx: tx.every(event_of, "event.for_nodes", **asked, **tx.through())
@@ -217,10 +216,10 @@ class PostgresLedger(SqlLedger):
     async def of_node(
         self, number: int, name: str, *, leads: bool, is_last: bool = False, limit: int = 1000
     ) -> tuple[list[Event], int]:
-        """Return what a node did, and how far that was looked for.
+        """Return the events of a node, and the number up to which they were read.
 
-        Where it leads, also what was decided and requested. The last look of a node that writes
-        nothing more also returns what comes after events that others are still writing.
+        If it *leads*, decisions and requests are included. The last call of a node that no longer
+        writes also returns events behind those that others are still writing.
         """
         node = compact({"node": plain(name)})[1:-1]
         asked = {"number": number, "node": node, "leads": leads, "limit": limit}
@@ -234,12 +233,12 @@ class PostgresLedger(SqlLedger):
         return await self.read(look)
 
     async def homes(self) -> dict[str, str]:
-        """Return for each agent the machine that made its latest run, if that is not long ago."""
+        """Return the node of each agent's latest recent run."""
         rows = await self.read(lambda tx: tx.rows("member.homes", most=_RECENT))
         return {row[0]: row[1] for row in rows}
 
     async def lost(self, reaper: int = 0) -> list[NodeJoin]:
-        """Return whose runs have ended for certain, as the generation of a leader may conclude."""
+        """Return the nodes whose runs have certainly ended, as a leader's generation sees them."""
         rows = await self.read(lambda tx: tx.rows("member.lost", reaper=reaper))
         return [NodeJoin(row[0], row[1]) for row in rows]
 
@@ -253,19 +252,19 @@ class PostgresLedger(SqlLedger):
         reaper: int = 0,
         remember: Callable[[str, tuple[str, ...]], str] | None = None,
     ) -> list[int]:
-        """Give away the work of a member that is lost; return the receipts it was.
+        """Give away the work of a lost node; return its receipts.
 
-        What was about to start waits again; what ran was interrupted. One
-        that is alive, or has joined again, keeps all: it knows how its runs have ended.
-        *remember* says what an agent whose tick it was remembers after it.
+        What was about to start waits again; what ran was interrupted. A node that is alive, or has
+        joined again, keeps all: it knows how its runs have ended. *remember* returns the memory of
+        an agent after its interrupted tick.
         """
         lost = NodeJoin(plain(name), generation)
         return await self.write(term, lambda tx: _reap(tx, lost, reaper, now, remember))
 
-    # What members share
+    # Shared by the nodes
 
     async def secret(self, name: str, make: Callable[[], str]) -> str:
-        """Return the secret of a name, which is made once for all members."""
+        """Return the secret of a name, which the first node makes."""
 
         def put(tx: Transaction) -> Any:
             tx.change("member.keep_secret", name=name, value=make())
@@ -282,7 +281,7 @@ class PostgresLedger(SqlLedger):
         await self.write(ANYBODY, put)
 
     async def keep_log(self, run: int, body: bytes) -> None:
-        """Keep the output of a run, for when its machine is gone."""
+        """Store the output of a run, for the time after its node is gone."""
         await self._write(QueuedCall(_keep_log, (run, body), term=ANYBODY))
 
     async def log(self, run: int) -> bytes | None:
@@ -307,7 +306,7 @@ class PostgresLedger(SqlLedger):
             any(call.worker is None and call.term != ANYBODY for call in calls),
             frozenset(call.worker for call in calls if call.worker is not None),
             is_wide=any(call.work not in _NARROW for call in calls),
-            is_durable=any(call.work is not _enqueue for call in calls),  # which is repeated
+            is_durable=any(call.work is not _enqueue for call in calls),  # lost jobs are requeued
         )
         wire = self._writer
         oldest, alive = wire.do(lambda wire: wire.begin(fences))
@@ -330,7 +329,7 @@ class PostgresLedger(SqlLedger):
             wire.script("ROLLBACK")
             return
         with postgres_errors(self.address, is_commit=True):
-            # Who listens looks again, so it is told of what has changed anything alone.
+            # Listeners check themselves, so only successful changes are announced.
             is_told = wire.changes and self._told is not None
             told = f"NOTIFY \"{self.address.schema}\", '{self._told}'; " if is_told else ""
             wire.script(f"{told}COMMIT")
@@ -366,20 +365,20 @@ def _reap(
         filed = tx.receipt(receipt)
         is_tick = filed is not None and filed.work is Work.TICK
         known = tx.entry(filed.entry) if filed is not None and is_tick else None
-        memory = None  # of the agent whose tick it was
+        memory = None  # of the agent, if it was a tick
         if filed is not None and known is not None:
             memory = remember(known.memory, filed.agents) if remember else known.memory
         reason = Reason(ReasonCode.NODE_LOST, f"{lost.name} was lost during the run")
         ended = Ended(Status.INTERRUPTED, reason, memory=memory)
         tx.end_many([RunEnd(number, ended)], now=now)
-    reaped = tx.row("member.reaped", **member)  # None: it has joined again since
+    reaped = tx.row("member.reaped", **member)  # None: it has joined again
     if touched or reaped is None or not reaped[0]:
         tx.tell("member_lost", now=now, facts={"member": lost.name, "receipts": len(touched)})
     return touched
 
 
 def _enqueue(tx: Transaction, jobs: Sequence[QueueJob]) -> None:
-    from horae.store import carrier  # its library is loaded by nodes alone
+    from horae.store import carrier  # only nodes load its library
 
     carrier.enqueue(tx.connection.raw, jobs)
 
@@ -394,7 +393,7 @@ def _decide(
 
 
 def _ask_loop(loop: asyncio.AbstractEventLoop, work: Callable[[T], R], told: T) -> R:
-    """Return what a function returns in the thread of a loop, which must be at work."""
+    """Call a function in the thread of a running loop, and return its result."""
 
     async def ask() -> R:
         return work(told)
@@ -419,13 +418,13 @@ def _keep_log(tx: Transaction, run: int, body: bytes) -> None:
     tx.change("member.keep_log", run=run, body=body)
 
 
-# What is written beside the same of other nodes: it locks the rows that it moves.
+# Writes concurrent with the same of other nodes: they lock the rows that they change.
 _NARROW: Final[frozenset[Callable[..., object]]] = frozenset({
     Transaction.decide, _decide, _start, Transaction.running_many, Transaction.end_many,
     Transaction.give_back, Transaction.settle, Transaction.tell, Transaction.ask_account, _enqueue,
     _keep_log,
 })  # fmt: skip
-# What no other node waits for.
+# Writes that concern no other node.
 _QUIET: Final[frozenset[Callable[..., object]]] = frozenset({
     Transaction.decide, _decide, _start, Transaction.settle, Transaction.ask_account, _enqueue,
     _keep_log,

@@ -1,7 +1,7 @@
-"""Turns the text of entries and policies, as version 0.1 wrote it, into that of today.
+"""Converts the texts of entries and policies of version 0.1 into those of the schema after it.
 
-Its JSON had moments and lengths in microseconds and told rules apart by their fields. What is
-made here must stay as it is, whatever `codec.py` writes by then: later migrations go on from it.
+Their JSON had times and durations in microseconds and identified rules by their fields. The result
+must never change, whatever `codec.py` writes: later migrations start from it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _moment(number: int) -> datetime:
     return _EPOCH + _length(number)
 
 
-# What a policy may hold, in the order of today, and how its value is made.
+# The properties of a policy, in today's order, and the conversion of each value.
 _PROPERTIES: Final[Mapping[str, Callable[[Any], object]]] = {
     "catchup": str,
     "overlap": str,
@@ -45,10 +45,10 @@ _PROPERTIES: Final[Mapping[str, Callable[[Any], object]]] = {
 }
 
 
-# Many entries have one rule, and most receipts one of a few policies.
+# Many entries have the same rule, and most receipts one of a few policies.
 @lru_cache(maxsize=4096)
 def entry(text: str) -> str:
-    """Return the text of an entry; one that cannot be understood stays as it is.
+    """Return the converted text of an entry; an unknown format is not changed.
 
     >>> entry('{"policy":{"timeout":900000000},"rule":{"cron":[["@daily","UTC"]]},"zone":"UTC"}')
     '{"rule":{"kind":"cron","crons":[["@daily","UTC"]]},"zone":"UTC","policy":{"timeout":"PT900S"}}'
@@ -68,7 +68,7 @@ def entry(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def policy(text: str) -> str:
-    """Return the text of a policy; one that cannot be understood stays as it is.
+    """Return the converted text of a policy; an unknown format is not changed.
 
     >>> policy('{"retry":[2,300000000],"until":0}')
     '{"retry":{"attempts":2,"wait":"PT300S"},"until":"1970-01-01T00:00:00Z"}'

@@ -1,7 +1,7 @@
-"""What runs spend, in the ledger: who draws on which purse, and what is left in it.
+"""Spending in the ledger: draws on purses, and balances.
 
-Each of these is one transaction beside which no other is written, so that of two runs that want
-the last of a purse one gets it.
+Each function is one transaction that excludes other writes, so that of two runs only one gets the
+rest of a purse.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def balances(
     is_exact: bool = False,
     through: tuple[datetime, int] | None = None,
 ) -> list[Balance]:
-    """Return where purses stand without a run; *is_exact*: nothing is expected of live ones.
+    """Return the balances without the run *but*; *is_exact*: runs in progress count as used.
 
     *through* is the end of a run, and its number: later ends do not count.
     """
@@ -68,12 +68,11 @@ def draw(
     *,
     now: datetime,  # noqa: ARG001 - every write has it
 ) -> list[Balance]:
-    """Let a run draw on purses if each has room; return where they stand without it."""
     run = tx.run(number)
     filed = None if run is None else tx.receipt(run.receipt)
     if run is None or filed is None:
         return []
-    # The period is that of its start, however long it took to come here.
+    # The period is that of its start.
     found = balances(tx, purses, now=run.started_at, entry=filed.entry, but=number)
     if all(each.has_room for each in found):
         put(tx, number, filed.entry, run.started_at, [each.of for each in purses if each.of])
@@ -95,7 +94,6 @@ def use(
     *,
     now: datetime,  # noqa: ARG001
 ) -> list[Balance]:
-    """Record the usage so far of a run in progress; return the purses with it."""
     tx.change("purse.use", number=number, cost=usage.cost, tokens=usage.tokens)
     run = tx.run(number)
     filed = None if run is None else tx.receipt(run.receipt)
@@ -105,7 +103,6 @@ def use(
 
 
 def refuse(tx: Transaction, number: int, found: Balance, *, now: datetime) -> bool:
-    """Skip the receipt of a run that a purse has no room for, or hold it until that has."""
     run, reason = tx.run(number), Reason(ReasonCode.BUDGET, found.words)
     if run is None or not tx.give_back(number, reason=reason, now=now):
         return False
@@ -122,7 +119,6 @@ def refuse(tx: Transaction, number: int, found: Balance, *, now: datetime) -> bo
 
 
 def try_again(tx: Transaction, *, now: datetime) -> list[int]:
-    """Let receipts wait again that were held until now."""
     reason = Reason(ReasonCode.READY, "a new period of the budget has begun")
     numbers = [row[0] for row in tx.rows("purse.again", now=now)]
     return [each for each in numbers if tx.release(each, reason=reason, now=now)]

@@ -1,11 +1,11 @@
-"""The ledger on SQLite: one file in the data directory, or none at all.
+"""The ledger on SQLite: one file in the data directory, or in memory.
 
 One thread owns the connection that writes, another one that only reads. In memory both are the same
 connection, used in the caller's thread, for simulations.
 
-After a restore no number is given again. Those given since the backup are known to the ledger that
-is replaced, if that can still be read, to the backups beside it, and, of runs, to the directories
-of their output. A small file keeps where each restore let the numbers begin.
+After a restore no number is assigned again. Numbers assigned since the backup are found in the
+ledger that is replaced, if it is readable, in the backups next to it, and, of runs, in the
+directories of their output. A small file records where the numbers begin after each restore.
 """
 
 from __future__ import annotations
@@ -48,8 +48,6 @@ _NIGHTLY: Final = re.compile(r"ledger-[0-9]{4}-[0-9]{2}-[0-9]{2}\.db")
 
 
 class SqliteLedger(SqlLedger):
-    """The ledger on SQLite; `open` and `in_memory` make one."""
-
     def __init__(
         self,
         path: Path | None,
@@ -72,7 +70,7 @@ class SqliteLedger(SqlLedger):
         self._checkup = checkup
         self._is_suspect = False
         self._file = None if path is None else _file(path)
-        self._rescued: Path | None = None  # the copy that was made when the file was lost
+        self._rescued: Path | None = None  # the copy made when the file was lost
 
     @classmethod
     async def open(
@@ -85,9 +83,9 @@ class SqliteLedger(SqlLedger):
         command: str = "",
         held: Lock | None = None,
     ) -> SqliteLedger:
-        """Return the ledger of a data directory, which is locked as long as it is open.
+        """Open the ledger of a data directory, which is locked until it is closed.
 
-        A lock that is *held* already stays so if this raises an error.
+        A lock passed as *held* stays locked if this raises an error.
         """
         writing, reading = CallQueue("ledger-writer"), CallQueue("ledger-reader")
         path = directory / database.DATABASE
@@ -124,7 +122,7 @@ class SqliteLedger(SqlLedger):
 
     @classmethod
     async def open_reader(cls, directory: Path, *, patience: timedelta = PATIENCE) -> SqliteLedger:
-        """Return the ledger of a data directory without its lock: nothing can be written."""
+        """Open a ledger for reading, without its lock."""
         path = directory / database.DATABASE
         reader = database.open_reader(path, patience=patience)
         ledger = cls(None, writer=reader, reader=reader)
@@ -147,7 +145,6 @@ class SqliteLedger(SqlLedger):
             self._lock.release()
 
     async def backup(self, target: Path) -> None:
-        """Write a verified copy of this moment's ledger, while it goes on being written."""
         path = self._path
         if path is None:
             database.copy_into(self._reader, target)
@@ -157,15 +154,15 @@ class SqliteLedger(SqlLedger):
             with closing(database.open_reader(path, patience=PATIENCE)) as connection:
                 database.copy_into(connection, target)
 
-        # A thread of its own: a large copy must keep neither readers nor the writer waiting.
+        # A thread of its own, as a large copy must not block readers or the writer.
         await asyncio.to_thread(copied)
 
     async def back_up_nightly(
         self, directory: Path, *, now: datetime, keep: int = 7
     ) -> Path | None:
-        """Write today's backup unless there is one, and keep only the newest *keep* of them.
+        """Write today's backup unless it exists, and keep only the newest *keep* backups.
 
-        Return where it is, or None if it was there.
+        Return its path, or None if it existed.
         """
         folder = directory / database.BACKUPS
         target = folder / f"ledger-{now.astimezone(UTC):%Y-%m-%d}.db"
@@ -177,7 +174,7 @@ class SqliteLedger(SqlLedger):
         return target
 
     def hand_over_lock(self) -> int:
-        """Return the descriptor of the lock, which stays held when the ledger is closed."""
+        """Return the descriptor of the lock, which stays held after the ledger is closed."""
         assert self._lock is not None, "an engine has the lock"
         lock, self._lock = self._lock, None
         return lock.hand_over()
@@ -187,7 +184,7 @@ class SqliteLedger(SqlLedger):
             self._lock.note(**facts)
 
     def _close_writer(self) -> None:
-        if self._path is None or _file(self._path) != self._file:  # what is there is another's
+        if self._path is None or _file(self._path) != self._file:  # another process has replaced it
             self._writer.close()
         else:
             database.close_writer(self._writer, self._path.parent)
@@ -199,16 +196,16 @@ class SqliteLedger(SqlLedger):
         if self._lock is not None and _file(self._lock.path) != self._lock.file:
             self._lock.keep()
         if self._path is not None and _file(self._path) != self._file:
-            self._refuse_a_lost_file(self._path)  # first: what is opened anew must be the same file
+            self._refuse_a_lost_file(self._path)  # first: it must open the same file
         if self._checkup is not None and self._checkup.damage is not None:
             raise self._checkup.damage
         if self._is_suspect and self._reopen is not None:
-            # The disk has failed: what that has left is not known.
+            # The disk has failed: its state is unknown.
             self._writer.close()
             self._writer = self._reopen()
             self._is_suspect = False
         self._writer.execute(database.BEGIN)
-        # Nobody else writes, so it stays as it is.
+        # There is no other writer, so it stays valid.
         current = self._writer.execute(_TERM).fetchone()[0]
         return lambda call: self._check_term(call.term, current)
 
@@ -217,7 +214,7 @@ class SqliteLedger(SqlLedger):
 
     def _undone(self, error: Exception) -> Exception:
         known = self._meaning(error)
-        # SQLite has given up all of it, not only this.
+        # SQLite has rolled back everything, not only this.
         if isinstance(known, LedgerWriteError) or not self._writer.in_transaction:
             raise known
         return known
@@ -229,7 +226,7 @@ class SqliteLedger(SqlLedger):
                 self._end(is_kept=False)
 
     def _refuse_a_lost_file(self, path: Path) -> NoReturn:
-        """Raise an error: somebody removed or replaced the file, and all would be lost with us."""
+        """Raise an error: the file was removed or replaced, and writes would be lost with it."""
         if not path.parent.is_dir():
             raise LedgerWriteError(
                 self.place, "the data directory is missing", remedy="restore the directory"
@@ -264,10 +261,10 @@ def _drop_oldest(folder: Path, keep: int) -> None:
 
 
 def restore(directory: Path, backup: Path, *, now: datetime, command: str = "") -> Path:
-    """Let a backup be the ledger of a data directory that nobody uses; nothing past fires.
+    """Restore a backup as the ledger of an unused data directory; nothing past fires.
 
-    The backup is checked and its past closed in a draft before the ledger is touched. Return where
-    the ledger from before was put aside.
+    The backup is checked and changed in a draft before the ledger is touched. Return where the
+    former ledger is.
     """
     database.verify(backup)
     digests = _digests_in(directory / database.DATABASE)
@@ -284,10 +281,9 @@ def restore(directory: Path, backup: Path, *, now: datetime, command: str = "") 
 
 
 def start_afresh(directory: Path, *, now: datetime, command: str = "") -> Path | None:
-    """Leave behind a ledger that is lost or damaged, and begin an empty one in its place.
+    """Put a lost or damaged ledger aside, and create an empty one.
 
-    Return where what was left of the old one is now; None if nothing was. A ledger that is
-    whole is not left behind: that raises.
+    Return where the rest of the old one is; None if there is none. A valid ledger raises an error.
     """
     path = directory / database.DATABASE
     with _locked(directory, now=now, command=command):
@@ -306,10 +302,10 @@ def start_afresh(directory: Path, *, now: datetime, command: str = "") -> Path |
 def _replace(
     directory: Path, backup: Path | None, write: Callable[[Transaction], None], *, now: datetime
 ) -> Path:
-    """Let a backup, or an empty ledger, be the ledger; return where the old one is put aside."""
+    """Replace the ledger by a backup, or an empty one; return where the old one is."""
     given = given_in(directory)
     with database.draft_of(backup, directory) as connection:
-        # First of all: what is written here needs numbers, too.
+        # First: what is written here needs numbers, too.
         last = go_on(connection, given)
         write(Transaction(connection, actor=current_actor()))
     with database.sqlite_errors(str(directory)):
@@ -333,20 +329,20 @@ def _digests_in(path: Path) -> list[str] | None:
 
 
 def restore_access(tx: Transaction, digests: list[str] | None) -> None:
-    """Let no session of a restored ledger go on, and no token that is not among these digests."""
+    """End all sessions of a restored ledger, and all tokens not in *digests*."""
     tx.change("access.end_all_sessions")
     if digests is not None:
         tx.execute(_RESTORING["keep_tokens"], {"digests": json.dumps(digests)})
 
 
-GAP: Final = 1_000_000  # more numbers than anyone gives between two restores or backups
+GAP: Final = 1_000_000  # more numbers than are assigned between two restores or backups
 BEGUN: Final = "ledger-numbers.json"
 _QUERIES: Final = theme("restore")
 _KINDS: Final = ("entry", "receipt", "run", "event")
 
 
 def go_on(connection: sqlite3.Connection, given: Mapping[str, int]) -> dict[str, int]:
-    """Let a ledger's next numbers be beyond its own and all that were given; return the last."""
+    """Let the next numbers exceed the ledger's own and *given*; return the last ones."""
     own = _read(connection)
     last = {kind: max(own.get(kind, 0), given.get(kind, 0)) + GAP for kind in _KINDS}
     for name, number in last.items():
@@ -357,36 +353,31 @@ def go_on(connection: sqlite3.Connection, given: Mapping[str, int]) -> dict[str,
 
 
 def given_in(directory: Path) -> dict[str, int]:
-    """Return the highest numbers that anything in a data directory knows of."""
+    """Return the highest numbers found anywhere in a data directory."""
     ledgers = [*directory.glob("*.db"), *(directory / "backups").glob("*.db")]
-    # The output of a run is in a directory of its number.
+    # The directory of a run's output is named by its number.
     ran = [int(each.name) for each in directory.glob("runs/*/*") if each.name.isdecimal()]
     run = {"run": max(ran, default=0)}
     return highest([_begun(directory), run, *map(given_by, sorted(ledgers))])
 
 
 def highest(several: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Return the highest number of each kind.
-
-    >>> highest([{"run": 3}, {"run": 7, "entry": 1}])
-    {'run': 7, 'entry': 1}
-    """
-    return dict(reduce(or_, map(Counter, several), Counter()))  # of two counts the greater
+    return dict(reduce(or_, map(Counter, several), Counter()))  # the greater of two counts
 
 
 def given_by(path: Path) -> dict[str, int]:
-    with suppress(sqlite3.Error), looking_into(path) as connection:  # a damaged ledger gives none
+    with suppress(sqlite3.Error), looking_into(path) as connection:  # a damaged ledger has none
         return _read(connection)
     return {}
 
 
 def keep(directory: Path, last: Mapping[str, int]) -> None:
-    """Write down where the numbers begin from now on, before anything begins there."""
+    """Record where the numbers begin, before the ledger is used."""
     replace_durably(directory / BEGUN, (json.dumps(last, sort_keys=True) + "\n").encode())
 
 
 def _begun(directory: Path) -> dict[str, int]:
-    """Return where the last restore let the numbers begin, if that can be read."""
+    """Return the recorded start of the numbers, if readable."""
     with suppress(OSError, ValueError):  # most ledgers were never restored
         found = json.loads((directory / BEGUN).read_bytes())
         if isinstance(found, dict):

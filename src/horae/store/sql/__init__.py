@@ -23,7 +23,7 @@ _OWN: Final = {
         for name in ("entry", "event", "member", "receipt", "run", "several", "text")
     },
 }
-# What PostgreSQL does for many rows at once, and which of their values are texts.
+# The types in which PostgreSQL takes values for many rows at once.
 _MANY: Final = (
     "entry.account_armed", "entry.commit_file", "entry.forget_file", "entry.insert",
     "entry.know_file", "entry.over_as_planned", "entry.unmiss", "event.insert", "receipt.insert",
@@ -35,7 +35,7 @@ _TEXTS: Final = frozenset({
     "reason", "reason_code", "rule", "source", "spec", "status", "title", "unarmed", "was", "work",
 })  # fmt: skip
 _VALUE: Final = re.compile(r":([a-z_]+)")
-_LOCK: Final = re.compile(r"\s+FOR NO KEY UPDATE[a-z, A-Z]*$")  # on SQLite nobody else writes
+_LOCK: Final = re.compile(r"\s+FOR NO KEY UPDATE[a-z, A-Z]*$")  # SQLite has one writer
 _LISTED: Final = re.compile(r"IN \(SELECT value FROM json_each\(:(\w+)\)\)")
 _NAME: Final = re.compile(r"^-- name: (\w+)\n((?:-- .*\n)+)", re.MULTILINE)
 
@@ -60,10 +60,10 @@ def theme(name: str) -> dict[str, str]:
 
 @cache
 def named(dialect: str) -> dict[str, str]:
-    """Return the queries of a transaction as a dialect says them, such as `entry.one`.
+    """Return the queries in a dialect by name, such as `entry.one`.
 
     PostgreSQL has some of its own, and locks the rows that it is to change; `entry.insert_many` is
-    `entry.insert` of many rows.
+    `entry.insert` for many rows.
     """
     places = [*((name, name) for name in _THEMES), *_OWN[dialect].items()]
     known = {f"{name}.{word}": text for name, at in places for word, text in theme(at).items()}
@@ -74,14 +74,14 @@ def named(dialect: str) -> dict[str, str]:
 
 
 def _listed(found: re.Match[str]) -> str:
-    """Return how PostgreSQL looks for what is in a list, which comes as JSON."""
+    """Return the search in a list, which is passed as JSON, for PostgreSQL."""
     if found[1] == "numbers":
         return "= ANY (CAST(translate(:numbers, '[]', '{}') AS bigint[]))"
     return f"IN (SELECT jsonb_array_elements_text(CAST(:{found[1]} AS jsonb)))"
 
 
 def of_many(query: str) -> str:
-    """Return a query of one row as PostgreSQL does it for many, which come as JSON in `rows`.
+    """Return PostgreSQL's query for many rows, passed as JSON in `rows`, from that for one.
 
     >>> of_many("INSERT INTO bed (number, kind) VALUES (:number, :kind)")
     'INSERT INTO bed (number, kind) SELECT new.number, new.kind
@@ -102,15 +102,15 @@ def of_many(query: str) -> str:
 
 
 class PlacedQuery(NamedTuple):
-    """A query whose values come in order: SQLite takes them sooner than by name."""
+    """A query with positional values, which SQLite binds faster than named ones."""
 
     text: str
-    names: tuple[str, ...]  # of the values, for each of its rows
+    names: tuple[str, ...]  # of the values, for each row
 
 
 @cache
 def by_place(query: str, nulls: frozenset[str] = frozenset(), rows: int = 1) -> PlacedQuery:
-    """Return a query with places for its values, of which some are NULL; an INSERT of several rows.
+    """Return a query with positional values, of which some are NULL; an INSERT of several rows.
 
     >>> by_place("UPDATE bed SET water = :water WHERE number = :number")
     PlacedQuery(text='UPDATE bed SET water = ? WHERE number = ?', names=('water', 'number'))
@@ -125,7 +125,7 @@ def by_place(query: str, nulls: frozenset[str] = frozenset(), rows: int = 1) -> 
 
 @cache
 def migrations(dialect: str = "") -> dict[int, str]:
-    """Return by the version of the schema what makes it; the first is that of Horae 0.1."""
+    """Return the migrations by the version that they lead to; the first is of Horae 0.1."""
     folder = files(__name__) / dialect / "migrations"
     names = sorted(each.name for each in folder.iterdir() if each.name.endswith(".sql"))
     return {int(name[:4]): (folder / name).read_text(encoding="utf-8") for name in names}
