@@ -1,1 +1,0 @@
-"""Plan files on disk and in git: found, read, edited, watched."""

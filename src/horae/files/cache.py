@@ -1,5 +1,3 @@
-"""Files that hold entries, each read again only if it has changed."""
-
 from __future__ import annotations
 
 import os
@@ -18,17 +16,17 @@ if TYPE_CHECKING:
     from horae.core.source import Scanned
     from horae.files.read import Content, StrPath
 
-_SECOND: Final = 10**9  # in the unit of stamps
+_SECOND: Final = 10**9  # in nanoseconds
 FileStamp: TypeAlias = "tuple[int, ...]"
 
 
 @dataclass
 class FileCache:
-    """The files beneath a root that hold entries, each understood only if its bytes have changed.
+    """The files below a root that contain entries, each parsed only if its bytes have changed.
 
-    *reader* names the code and the zone that a file was understood by; what *understand* raises is
-    a problem of that file. A file is known by its bytes and its stamp, and by its stamp alone once
-    that is sure to stand for these bytes: then it is not even read. All this is in the index.
+    *reader* names the version of the parser and its zone; an error that *parse* raises is a problem
+    of that file. A file is known by its bytes and its stat, and by its stat alone once that is sure
+    to mean these bytes: then it is not even read. The index stores all this.
     """
 
     root: StrPath
@@ -43,10 +41,10 @@ class FileCache:
     def __post_init__(self) -> None:
         self._root = os.fspath(self.root).rstrip("/") or "/"
         self._top = f"{self._root.rstrip('/')}/"
-        self._hidden: set[str] = set()  # files that something stood in the way of, at the last look
+        self._hidden: set[str] = set()  # files that were unreadable in the last scan
 
     def look(self, index: Mapping[str, str]) -> Scan:
-        """Return what stands in the files, save those that *index* knows as they are."""
+        """Scan the files, and parse those that are not unchanged since *index*."""
         try:
             found = read.find_plans(
                 self._root, suffixes=self.suffixes, most=self.most, is_flat=self.is_flat
@@ -54,7 +52,7 @@ class FileCache:
         except PlanFileError as error:
             found = PlanFiles((), (error,))
         problems: list[HoraeError] = list(found.problems)
-        # Where there is no root there is nothing that only cannot be read.
+        # Without the root, its files are missing, not unreadable.
         hidden = [each for each in found.problems if not isinstance(each, read.PlanMissingError)]
         blocked = {self._inner_name(problem.raw_path) for problem in hidden}
         for in_the_way in self._obstacles(index, found):
@@ -64,7 +62,7 @@ class FileCache:
         broken: dict[str, str] = {}
         entries: list[Scanned] = []
         standing: list[str] = []
-        known: dict[str, str] = {}  # of what could not be read nothing is known
+        known: dict[str, str] = {}  # unreadable files have no fingerprint
         seen: dict[str, str] = {}
         for path in found.plans:
             file = self._file(path)
@@ -77,14 +75,15 @@ class FileCache:
                     content = read.read_plan(path, root=self._root, limit=self.limit)
                     by_bytes = self._known_as(content.digest, "")
                     stands = was.startswith(by_bytes)
-                    # File systems tell time in steps: two saves within one look the same from
-                    # outside. So a stamp is believed only once a second look found the same bytes,
-                    # and one in whole seconds never: there, the step is longer than we wait.
+                    # File times have a coarse step: two saves within one look the same from
+                    # outside. So a stat is trusted only once a second scan found the same bytes,
+                    # and one in whole seconds never: such a step is longer than the interval of
+                    # scans.
                     if was != f"{by_bytes}{by_stamp}" or stamp[-1] % _SECOND == 0:
                         known_as = f"{by_bytes}{by_stamp}"
                     if not stands:
                         entries += self._entries(content, file)
-            except HoraeError as error:  # also one that went, or is being replaced, as we looked
+            except HoraeError as error:  # including one that is removed or replaced during the scan
                 problems.append(error)
                 blocked.add(file)
                 if content is not None:
@@ -104,13 +103,12 @@ class FileCache:
         )
 
     def _obstacles(self, index: Mapping[str, str], found: PlanFiles) -> Iterable[PlanFileError]:
-        """Return what stands in the way to files known so far, to which no directory leads."""
         gone = {*self._hidden, *index}.difference(map(self._file, found.plans))
         above = {
             name: os.path.dirname(f"{self._top}{name.removeprefix(self.prefix)}") for name in gone
         }
         ways = {path: read.obstacle(path, root=self._root) for path in sorted({*above.values()})}
-        # The next index has none of these, and they are to be told of again.
+        # The next index has none of these, so that they are reported again.
         self._hidden = {name for name, path in above.items() if ways[path] is not None}
         return {each.raw_path: each for each in ways.values() if each is not None}.values()
 
@@ -134,14 +132,13 @@ class FileCache:
             return self.understand(content, file)
         except HoraeError:
             raise
-        except Exception as error:  # a bug of ours; it is told as a problem of this file
+        except Exception as error:  # a bug of ours is reported as a problem of this file
             raise PlanFileError(content.path, unexpected(error)) from error
 
     def _known_as(self, *signs: object) -> str:
         return " ".join((self.reader, *map(str, signs)))
 
     def _inner_name(self, path: str) -> str:
-        """Return the name that a path has from the root; the root, and what is above, has none."""
         return self._file(path) if path.startswith(self._top) and path != self._top else ""
 
 

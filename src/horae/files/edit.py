@@ -1,10 +1,10 @@
 """The only functions that write a user's file: `edit`, `create`, `move` and `remove`.
 
-Each locks the directory itself, compares the file with what the caller read, writes and syncs a
-temporary file beside it, exchanges the two, looks at what was displaced, and syncs the directory.
-Other programs do not know our lock, so a person may save at any moment; that save wins. On Linux
-a lease on the old file tells whether another program opens it for writing, and an exchange gives
-back what it displaced. Elsewhere a save between the last look and the rename is lost.
+Each locks the directory, compares the file with what the caller read, writes and syncs a temporary
+file next to it, exchanges the two, checks what was displaced, and syncs the directory. Other
+programs do not know our lock, so an editor may save at any time; that save wins. On Linux a lease
+on the old file tells whether another program opens it for writing, and an exchange restores what it
+displaced. Elsewhere a save between the last check and the rename is lost.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 _PAUSE: Final = 0.005
-_LOCK_ATTEMPTS: Final = 2_000  # a save takes milliseconds, so ten seconds mean a stuck holder
+_LOCK_ATTEMPTS: Final = 2_000  # a save takes milliseconds, so ten seconds mean a hung holder
 _LEASE_ATTEMPTS: Final = 20  # a fork holds copies of descriptors until it runs its program
 
 _TEMPORARY: Final = re.compile(r"\.horae-edit-[0-9a-f]{16}\.tmp")
 _WITHOUT_LINKS: Final = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 _WITHOUT_EXCHANGE: Final = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
-_EXCHANGE: Final = 2  # the same number in both calls
-_FREE: Final = 1 if sys.platform == "linux" else 4  # only if nothing has that name
+_EXCHANGE: Final = 2  # the same value in both system calls
+_FREE: Final = 1 if sys.platform == "linux" else 4  # fail if the name exists
 _CALL: Final = {"linux": "renameat2", "darwin": "renameatx_np"}.get(sys.platform, "")
 _rename_call: Final = getattr(ctypes.CDLL(None, use_errno=True), _CALL, None)
 
 
 class EditConflictError(PlanFileError, code="edit_conflict", exit_code=Exit.CONFLICT):
-    """A file that changed under the edit, or is in use; what others wrote stays."""
+    """A file that changed during the edit, or is in use; the other change is kept."""
 
 
 class SpliceError(HoraeError, code="splice"):
@@ -55,8 +55,6 @@ class SpliceError(HoraeError, code="splice"):
 
 
 class Splice(NamedTuple):
-    """New bytes for the span from *start* up to *end*, in bytes of the old content."""
-
     start: int
     end: int
     data: bytes
@@ -70,10 +68,10 @@ def edit(
     root: StrPath | None = None,
     limit: int = LIMIT,
 ) -> str:
-    """Put *splices* into the file whose digest is *expected*; return its new digest.
+    """Apply *splices* to the file whose digest is *expected*; return its new digest.
 
-    When this returns, the new content survives a power cut. When it raises, the file is as
-    others left it.
+    After a return, the new content survives a power failure. After an error, the file is as others
+    left it.
     """
     with _opened(path, root, expected, limit) as old:
         data = spliced(old.data, splices)
@@ -90,7 +88,7 @@ def edit(
 
 
 def create(path: StrPath, data: bytes, *, root: StrPath | None = None, limit: int = LIMIT) -> str:
-    """Make a file that was not there, whole and durable at once; return its digest."""
+    """Create a file in one step, durably; return its digest."""
     name = checked_name(path)
     _check_size(name, data, limit)
     with (
@@ -104,7 +102,7 @@ def create(path: StrPath, data: bytes, *, root: StrPath | None = None, limit: in
         os.fsync(descriptor)
         ours = _mark(_Home(at, temporary))
         try:
-            # Unlike a rename, a second name never takes it from another file.
+            # Unlike a rename, a link never replaces another file.
             os.link(temporary, home.name, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
         except FileExistsError as error:
             raise EditConflictError(name, "already exists and is not changed") from error
@@ -130,9 +128,9 @@ def move(
     root: StrPath | None = None,
     limit: int = LIMIT,
 ) -> None:
-    """Give the file whose digest is *expected* the name *target*, which no other file has.
+    """Rename the file whose digest is *expected*; *target* must not exist.
 
-    When this raises, the file is where others left it. The directory of *target* must be there.
+    After an error, the file is where others left it. The directory of *target* must exist.
     """
     there = checked_name(target)
     with (
@@ -146,7 +144,7 @@ def move(
         check(old.path, home)
         try:
             if not _rename_with(_FREE, home, new):
-                # Two steps; between them the file has both names.
+                # Two steps; in between the file has both names.
                 at, to = home.descriptor, new.descriptor
                 os.link(home.name, new.name, src_dir_fd=at, dst_dir_fd=to, follow_symlinks=False)
                 os.fsync(to)
@@ -162,17 +160,17 @@ def move(
             check(there, new)
             os.fsync(new.descriptor)
             os.fsync(home.descriptor)
-            # A writer may have found the file under its old name, and open it only now.
+            # Another program may have found the file under its old name, and open it only now.
             check(there, new)
         except BaseException:
-            # If another file was saved under the old name meanwhile, this copy stays, too.
+            # If another file was saved under the old name meanwhile, both are kept.
             with suppress(OSError):
                 _rename_with(_FREE, new, home)
             raise
 
 
 def remove(path: StrPath, *, expected: str) -> None:
-    """Remove the file whose digest is *expected*; when this raises, the file is as it was."""
+    """Remove the file whose digest is *expected*; after an error, it is unchanged."""
     with _opened(path, None, expected, LIMIT) as old, _writing(old.path), _leased(old) as check:
         check(old.path, old.home)
         os.unlink(old.home.name, dir_fd=old.home.descriptor)
@@ -184,13 +182,12 @@ def remove_tree(path: StrPath) -> None:
 
 
 def remove_stale(path: StrPath) -> None:
-    """Remove a file that a process left which has ended, such as a lock."""
-    with suppress(FileNotFoundError):  # it is gone
+    with suppress(FileNotFoundError):  # it was removed
         os.unlink(path)
 
 
 def spliced(content: bytes, splices: Sequence[Splice]) -> bytes:
-    """Return *content* with each span replaced; spans go forward and never overlap."""
+    """Return *content* with each span replaced; spans are in order and do not overlap."""
     pieces: list[bytes] = []
     at = 0
     for number, splice in enumerate(splices, start=1):
@@ -239,24 +236,24 @@ def _locked(path: str, root: StrPath | None) -> Iterator[_Home]:
         else:
             raise EditConflictError(path, "another program has locked its directory")
         try:
-            # A temporary file exists only while its writer holds the lock: these lost theirs.
+            # A temporary file exists only while its writer holds the lock: these were left behind.
             with os.scandir(directory) as entries:
                 left = [entry.name for entry in entries if _TEMPORARY.fullmatch(entry.name)]
             for each in left:
-                # What cannot be removed does no harm: it is hidden, and no plan.
+                # A remaining one does no harm: it is hidden, and not a plan.
                 with suppress(OSError):
                     status = os.stat(each, dir_fd=directory, follow_symlinks=False)
                     if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
                         os.unlink(each, dir_fd=directory)
             yield _Home(directory, name)
         finally:
-            # Closing would not do if a fork took a copy of the descriptor with it.
+            # Closing is not enough if a fork has a copy of the descriptor.
             fcntl.flock(directory, fcntl.LOCK_UN)
 
 
 @contextmanager
 def _opened(path: StrPath, root: StrPath | None, expected: str, limit: int) -> Iterator[_Old]:
-    """Yield the locked file, if it is as expected and one that an edit may replace."""
+    """Yield the locked file, if it has the expected digest and may be replaced."""
     name = checked_name(path)
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     with told(name), _locked(name, root) as home:
@@ -292,7 +289,7 @@ def _temporary(path: str, home: _Home, mode: int) -> Iterator[tuple[str, int]]:
     try:
         yield name, descriptor
     finally:
-        with suppress(OSError):  # it was renamed; what is left is hidden, and no plan
+        with suppress(OSError):  # it was renamed; a remaining one is hidden, and not a plan
             os.unlink(name, dir_fd=home.descriptor)
         os.close(descriptor)
 
@@ -317,7 +314,8 @@ def _dress(descriptor: int, old: _Old) -> None:
         try:
             os.fchown(descriptor, -1, old.status.st_gid)
         except PermissionError:
-            # Another group must not gain what the old one had: it gets what all have.
+            # If the group cannot be kept, another group must not get its rights, only those of
+            # others.
             mode = mode & 0o1707 | (mode & 0o007) << 3
     os.fchmod(descriptor, mode)
     mine, its = _attributes(descriptor), _attributes(old.descriptor)
@@ -328,7 +326,6 @@ def _dress(descriptor: int, old: _Old) -> None:
 
 
 def _attributes(descriptor: int) -> dict[str, bytes]:
-    """Return the attributes that people give a file; the system's own come by themselves."""
     if sys.platform != "linux":
         return {}
     try:
@@ -341,9 +338,9 @@ def _attributes(descriptor: int) -> dict[str, bytes]:
 
 @contextmanager
 def _leased(old: _Old) -> Iterator[Callable[[str, _Home], None]]:
-    """Make whoever opens the old file for writing wait; yield a check that it is as it was.
+    """Block programs that open the old file for writing; yield a check that it is unchanged.
 
-    The check is told where the old file should be. Without leases an open writer is not seen.
+    The check gets the current place of the old file. Without leases, open writers go unnoticed.
     """
     has_lease = _takes_lease(old)
 
@@ -363,10 +360,10 @@ def _leased(old: _Old) -> Iterator[Callable[[str, _Home], None]]:
 
 
 def _takes_lease(old: _Old) -> bool:
-    """Ask for a lease, which nobody gets while the file is open for writing."""
+    """Request a lease, which fails while the file is open for writing."""
     if sys.platform != "linux":
         return False
-    # A lease is broken with SIGIO, which would end the process; this signal is ignored.
+    # A lease is broken with SIGIO, which would end the process; SIGURG is ignored.
     fcntl.fcntl(old.descriptor, fcntl.F_SETSIG, signal.SIGURG)
     for _ in range(_LEASE_ATTEMPTS):
         try:
@@ -381,12 +378,11 @@ def _takes_lease(old: _Old) -> bool:
 
 
 def _mark_of(status: os.stat_result) -> tuple[int, ...]:
-    """Return what tells a file from another, and from itself before a save."""
     return read.stamp_of(status)[:3]  # an exchange changes the last
 
 
 def _mark(home: _Home) -> tuple[int, ...] | None:
-    with suppress(FileNotFoundError):  # the answer is none
+    with suppress(FileNotFoundError):  # the result is None
         return _mark_of(os.stat(home.name, dir_fd=home.descriptor, follow_symlinks=False))
     return None
 
@@ -398,7 +394,7 @@ def _exchange_or_rename(old: _Old, new: str, check: Callable[[str, _Home], None]
         exchanged = _exchange(old.home, new)
     except FileNotFoundError as error:
         raise EditConflictError(old.path, "was removed while it was edited") from error
-    if not exchanged:  # a rename cannot be taken back
+    if not exchanged:  # a rename cannot be undone
         os.rename(new, old.home.name, src_dir_fd=at, dst_dir_fd=at)
         try:
             os.fsync(at)
@@ -409,12 +405,12 @@ def _exchange_or_rename(old: _Old, new: str, check: Callable[[str, _Home], None]
     try:
         check(old.path, displaced)
         os.fsync(at)
-        # A writer may have found the old file before the exchange, and open it only now.
+        # Another program may have found the old file before the exchange, and open it only now.
         check(old.path, displaced)
     except BaseException:
-        # Exchange again, until that displaces what we had put there ourselves: a person may save
-        # between any two exchanges, and the last save ends up in its place.
-        with suppress(FileNotFoundError):  # a person removed the file, and so it stays removed
+        # Exchange again until that displaces our own content: an editor may save
+        # between any two exchanges, and the last save must end up in its place.
+        with suppress(FileNotFoundError):  # the user removed the file, so it stays removed
             while True:
                 theirs = _mark(displaced)
                 _exchange(old.home, new)
@@ -431,7 +427,7 @@ def _exchange(home: _Home, name: str) -> bool:
 
 
 def _rename_with(flag: int, old: _Home, new: _Home) -> bool:
-    """Rename in one step as the flag says; False where the system cannot do that."""
+    """Rename atomically with a flag; False where the system does not support that."""
     if _rename_call is None:
         return False
     one, other = os.fsencode(old.name), os.fsencode(new.name)

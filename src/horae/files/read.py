@@ -1,7 +1,7 @@
-"""The only place that finds plan files and reads them.
+"""The only place that finds and reads plan files.
 
-A name is never trusted: a file is opened without waiting, judged through its descriptor, and read
-only if it is plain and not too large. Beneath a root no link is followed.
+A name is never trusted: a file is opened without waiting, checked through its descriptor, and read
+only if it is regular and not too large. Below a root no link is followed.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class PlanFileError(HoraeError, code="plan_file"):
     def __init__(
         self, path: str, reason: str, *, line: int | None = None, column: int | None = None
     ) -> None:
-        self._raw_path = path  # as the system has it, and not among the facts
-        self.path = printable(path)  # in one line
+        self._raw_path = path  # unescaped, and not among the facts
+        self.path = printable(path)  # on one line
         self.reason, self.line, self.column = reason, line, column
         place = [self.path, *(str(each) for each in (line, column) if each is not None)]
         super().__init__(f"{':'.join(place)}: {reason}")
@@ -67,7 +67,7 @@ class PlanMissingError(PlanFileError, code="plan_missing", exit_code=Exit.NOT_FO
 
 
 class Content(NamedTuple):
-    """What stood in a file at one moment; `text.encode()` gives `data` back."""
+    """A file's content at one time; `text.encode()` equals `data`."""
 
     path: str
     data: bytes
@@ -104,13 +104,13 @@ def find_plans(
     is_flat: bool = False,
     inside: StrPath | None = None,
 ) -> PlanFiles:
-    """Return the plans beneath *root*, at most *most*, in the order of their paths.
+    """Return the plans below *root*, at most *most*, in the order of their paths.
 
-    Not entered: directories whose name begins with a dot, save `.agentd`; `.git` in any
-    spelling; directories with a repository of their own; links to directories. A file
-    whose name begins with a dot is no plan: editors keep their locks in such files.
-    With *is_flat* no directory is entered at all, and one that is called like a plan is a
-    problem. *inside* is a directory from which no link is followed on the way to *root*.
+    Not entered: directories whose name begins with a dot, except `.agentd`; `.git` in any spelling;
+    directories with a repository of their own; links to directories. A file whose name begins with
+    a dot is not a plan: editors use such files as locks. If *is_flat*, no directory is entered, and
+    one with the name of a plan is a problem. *inside* is a directory from which no link is followed
+    on the way to *root*.
     """
     name = checked_name(root)
     plans: list[str] = []
@@ -127,7 +127,7 @@ def find_plans(
                 stack += _steps(path, suffixes)
             except FileNotFoundError:
                 continue
-            except OSError as error:  # one bad directory does not end the walk
+            except OSError as error:  # one bad directory does not end the search
                 stack.append((path, f"cannot be listed: {in_words(error)}"))
         elif len(plans) + len(problems) == most:
             reason = f"has more than {most} plans; the rest are ignored"
@@ -143,7 +143,7 @@ def find_plans(
 def _steps(
     directory: str, suffixes: tuple[str, ...], *, is_root: bool = False, is_flat: bool = False
 ) -> list[tuple[str, str]]:
-    """Return what the walk must look at in one directory, the last first, and problems."""
+    """Return the paths to visit in one directory, the last first, and problems."""
     with os.scandir(directory) as listing:
         entries = list(listing)
     if not is_root and any(is_git(entry.name) for entry in entries):
@@ -163,13 +163,13 @@ def _steps(
         elif not is_directory and not entry.is_file(follow_symlinks=False):
             kind = "a symbolic link" if entry.is_symlink() else "a FIFO, a socket or a device"
             problem = f"is {kind}; only regular files can be plans"
-        # A directory's path ends in a slash, which sorts it rightly.
+        # A directory's path ends in a slash, which sorts it in place.
         steps.append((f"{directory}{name}{'/' * (is_directory and not problem)}", problem))
     return sorted(steps, reverse=True)
 
 
 def digest_of(data: bytes) -> str:
-    import hashlib  # loads OpenSSL, which reading commands do without
+    import hashlib  # loads OpenSSL, which commands without files to read do not need
 
     return hashlib.sha256(data).hexdigest()
 
@@ -186,7 +186,7 @@ def checked_name(path: StrPath) -> str:
 
 
 def short_name(path: StrPath, root: StrPath) -> str:
-    """Return *path* as it is from *root*, if it is beneath it; else as it is.
+    """Return *path* relative to *root*, if it is below it; else unchanged.
 
     >>> short_name("/plans/ops/night.org", "/plans"), short_name("/etc/hosts", "/plans")
     ('ops/night.org', '/etc/hosts')
@@ -195,7 +195,7 @@ def short_name(path: StrPath, root: StrPath) -> str:
 
 
 def names_of(root: StrPath, path: str) -> Iterator[str]:
-    for whole in (os.path.abspath, os.path.realpath):  # links as they are written first
+    for whole in (os.path.abspath, os.path.realpath):  # unresolved links first
         name = os.path.relpath(whole(path), whole(root))
         if name.partition(os.sep)[0] != os.pardir:
             yield name
@@ -211,7 +211,7 @@ def printable(path: str) -> str:
     shown = (
         character
         if character.isprintable()
-        # How Python carries a byte that is not UTF-8.
+        # How Python represents a byte that is not UTF-8.
         else f"\\x{ord(character) - 0xDC00:02x}"
         if "\udc80" <= character <= "\udcff"
         else character.encode("unicode_escape").decode()
@@ -220,27 +220,26 @@ def printable(path: str) -> str:
     return "".join(shown) or "''"
 
 
-# The characters that HFS+ does not see in a name.
+# The characters that HFS+ ignores in a name.
 _UNSEEN: Final = dict.fromkeys(
     [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF]
 )
 
 
 def is_git(name: str) -> bool:
-    r"""Tell whether some file system takes *name* for `.git`.
+    r"""Return whether any file system treats *name* as `.git`.
 
     >>> [is_git(name) for name in (".GIT ", "git~1", ".g\u200cit", ".git::$DATA", ".github")]
     [True, True, True, True, False]
     """
-    # NTFS reads `:` as the start of a stream, drops dots and spaces at the end, and knows
-    # the directory by its short name as well.
+    # NTFS reads `:` as the start of a stream, ignores dots and spaces at the end, and has
+    # a short name for the directory as well.
     plain = name.translate(_UNSEEN).partition(":")[0].rstrip(" .").casefold()
     return plain == ".git" or (plain.startswith("git~") and plain[4:].isdigit())
 
 
 @contextmanager
 def told(path: str) -> Iterator[None]:
-    """Turn what the system says about *path* into an error that a person can read."""
     try:
         yield
     except FileNotFoundError as error:
@@ -248,7 +247,7 @@ def told(path: str) -> Iterator[None]:
         while not os.path.lexists(there) and above not in {there, ""}:
             there, above = above, os.path.dirname(above)
         if os.path.islink(there) and not os.path.exists(there):
-            # What it led to may only be away, such as a disk that is not mounted.
+            # The target may only be unavailable, such as a disk that is not mounted.
             reason = "is a broken symbolic link; repair or remove it"
             raise PlanFileError(there, reason) from error
         raise PlanMissingError(path) from error
@@ -280,7 +279,6 @@ def in_words(error: OSError) -> str:
 
 
 def obstacle(directory: str, *, root: str) -> PlanFileError | None:
-    """Return what stands in the way from *root* to a directory; None: nothing, or it is gone."""
     here = root.removesuffix("/")
     for step in filter(None, directory.removeprefix(f"{here}/").split("/")):
         here = f"{here}/{step}"
@@ -297,7 +295,6 @@ def obstacle(directory: str, *, root: str) -> PlanFileError | None:
 
 @contextmanager
 def directory_of(path: str, *, root: str | None) -> Iterator[tuple[int, str]]:
-    """Yield a descriptor of the directory that *path* is in, and the file's own name."""
     first, steps, last = _way(path, root)
     try:
         directory = os.open(first, _DIRECTORY)
@@ -310,7 +307,7 @@ def directory_of(path: str, *, root: str | None) -> Iterator[tuple[int, str]]:
             except FileNotFoundError as error:
                 raise PlanMissingError(path, "its directory does not exist") from error
             except OSError as error:
-                # Systems disagree about the number for a link where a directory must be.
+                # Systems have different errors for a link in place of a directory.
                 if error.errno not in {errno.ENOTDIR, errno.ELOOP, errno.EMLINK}:
                     raise
                 reason = f"{printable(step)!r} in its path is a link or not a directory"
@@ -347,7 +344,6 @@ def _opened(path: str, root: str | None) -> Iterator[int]:
             descriptor = os.open(last, _READ | _NO_LINK, dir_fd=directory)
     else:
         real = path if root is None else os.path.realpath(path)
-        # Without its last letter the path of a file beneath the root is what ours must begin with.
         if root is not None and not real.startswith(os.path.realpath(f"{root}/x")[:-1]):
             raise PlanFileError(path, f"is outside {printable(root)}")
         descriptor = os.open(real, _READ)
@@ -358,7 +354,7 @@ def _opened(path: str, root: str | None) -> Iterator[int]:
 
 
 def read_open_file(descriptor: int, path: str, *, limit: int) -> bytes | None:
-    """Return the bytes of an open plain file, or None if it changed meanwhile."""
+    """Return the bytes of an open regular file, or None if it changed meanwhile."""
     before = os.fstat(descriptor)
     if not stat.S_ISREG(before.st_mode):
         raise PlanFileError(path, f"is {_kind(before.st_mode)}; only regular files can be plans")
@@ -371,7 +367,7 @@ def read_open_file(descriptor: int, path: str, *, limit: int) -> bytes | None:
 
 
 def head_of(path: StrPath, most: int, *, follows_link: bool = True) -> bytes:
-    """Return the first bytes of a plain file, which is not waited for; raises OSError."""
+    """Return the first bytes of a regular file without waiting; raises OSError."""
     descriptor = os.open(path, _READ if follows_link else _READ | _NO_LINK)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -382,7 +378,6 @@ def head_of(path: StrPath, most: int, *, follows_link: bool = True) -> bytes:
 
 
 def bytes_of(descriptor: int, size: int) -> bytes:
-    """Return the bytes of a file that should have *size* of them, and at most one more."""
     os.lseek(descriptor, 0, os.SEEK_SET)
     data = os.read(descriptor, size + 1)
     while len(data) <= size and (more := os.read(descriptor, size + 1 - len(data))):

@@ -1,8 +1,8 @@
-"""Which files change beneath some roots, told once they have come to rest.
+"""Changes of files below some roots, reported once they have settled.
 
-A thread for each root is notified by the system, one directory at a time; where the system cannot
-notify, it polls. A root that is not there is waited for, and each time the watch over a root
-begins the root itself counts as changed, so that what happened before is not lost.
+A thread for each root is notified by the system, one directory at a time, or polls where that is
+not possible. A missing root is waited for, and each time the watch of a root begins, the root
+itself counts as changed, so that no earlier change is lost.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
     from horae.files.read import StrPath
 
-POLL: Final = timedelta(seconds=2)  # between two looks where the system cannot tell
-LONGEST: Final = 10  # times the quiet: so long a steady writer keeps a change from being told
-_AGAIN: Final = 300.0  # seconds until all is looked at once more, whatever was told
-_LOOK: Final = 1.0  # seconds between two looks whether a root is there
-_SAME: Final = 10.0  # the same whether it is another: only of links above it nobody tells
-_SHARE: Final = 10  # looking takes at most one part in so many of a core
+POLL: Final = timedelta(seconds=2)  # interval where the system cannot notify
+LONGEST: Final = 10  # times the quiet: the longest delay of a change by further writes
+_AGAIN: Final = 300.0  # seconds until a complete scan, whatever was notified
+_LOOK: Final = 1.0  # seconds between checks whether a root exists
+_SAME: Final = 10.0  # seconds between checks of its identity: links above it cause no notification
+_SHARE: Final = 10  # polling takes at most one part in so many of a core
 
 Identity: TypeAlias = "tuple[int, int]"
 T = TypeVar("T")
@@ -47,10 +47,10 @@ async def changes(
     ignored: Iterable[StrPath] = (),
     note: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[frozenset[str]]:
-    """Yield the paths that changed, each time after a *quiet* without further changes.
+    """Yield the changed paths, each time after a *quiet* without further changes.
 
-    With *poll* it looks that often instead of being notified. *ignored* are directories that are
-    never looked into, such as a data directory. *note* is told what is not as it should be.
+    With *poll*, it polls at that interval instead of being notified. *ignored* directories are
+    never entered, such as a data directory. *note* is called with problems.
     """
     loop, came, names = asyncio.get_running_loop(), asyncio.Event(), set[str]()
     ended = threading.Event()
@@ -60,7 +60,7 @@ async def changes(
         came.set()
 
     def tell(hear: Callable[[T], None], what: T) -> None:
-        # The loop may be closed while a thread still looks around.
+        # The loop may be closed while a thread still scans.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(hear, what)
 
@@ -81,14 +81,13 @@ async def changes(
 
 
 async def _settled(came: asyncio.Event, quiet: timedelta, stop: asyncio.Event) -> bool:
-    """Return True when there is news and all is quiet; False when it is time to stop."""
     await came.wait()
     loop = asyncio.get_running_loop()
     until = loop.time() + LONGEST * quiet.total_seconds()
     while came.is_set() and not stop.is_set():
         came.clear()
         rest = min(quiet.total_seconds(), until - loop.time())
-        with suppress(TimeoutError):  # it is quiet, or has not been for long enough
+        with suppress(TimeoutError):  # it is quiet, or not for long enough
             await asyncio.wait_for(came.wait(), rest)
     return not stop.is_set()
 
@@ -115,15 +114,15 @@ class _Watch:
                     self._look_around(identity, self.poll.total_seconds())
             except Exception as error:  # no file may end the watch, and with it the engine
                 self.say(f"{printable(self.root)}: cannot be watched ({_why(error)})")
-                self.bring([self.root])  # what happens meanwhile is not told
+                self.bring([self.root])  # changes meanwhile were not notified
                 self.ended.wait(POLL.total_seconds())
 
     def _watch_root(self, identity: Identity | None) -> None:
-        """Have the system tell of changes; where it cannot, poll from now on."""
+        """Watch by notifications; poll from then on where that is not possible."""
         from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
 
         directories = frozenset(path for path, _ in _tree(self.root, self.ignored))
-        if not directories:  # the root is not for us; it may be soon
+        if not directories:  # the root is unreadable, perhaps not for long
             self.ended.wait(_LOOK)
             return
         try:
@@ -139,7 +138,7 @@ class _Watch:
                     self.bring([self.root])
                 self._listen(told, directories, identity)
         except FileNotFoundError:
-            return  # a directory went while we looked: once more
+            return  # a directory was removed during the scan: repeat it
         except (OSError, UnicodeError, WatchfilesRustInternalError) as error:
             often = f"checking every {POLL.total_seconds():g} s instead"
             why = f"change notifications are not available ({_why(error)}); {often}"
@@ -149,21 +148,21 @@ class _Watch:
     def _listen(
         self, told: RustNotify, directories: Collection[str], identity: Identity | None
     ) -> None:
-        """Pass on changes until a directory comes or goes, the root is another, or it is long."""
-        # How often the system is asked what it saw: a small part of the quiet, in ms.
+        """Report changes until the directories change, the root is replaced, or time is up."""
+        # How often notifications are fetched: a small part of the quiet, in ms.
         step = min(50, max(5, int(self.quiet.total_seconds() * 250)))
         timeout = int(_SAME * 1000)
-        # Systems forget to tell: of too much at once, or of what others do on a shared disk.
+        # Systems lose notifications when there are too many, and for changes on a shared disk.
         until = time.monotonic() + _AGAIN
         while not self.ended.is_set() and time.monotonic() < until:
             if _identity(self.root) != identity:
                 if identity is not None:
                     self.bring([self.root])
-                return  # the watch over what is there now brings it, too
+                return  # the watch of the current directories reports it, too
             seen = told.watch(2 * step, step, timeout, self.ended)
             names = set() if isinstance(seen, str) else {path for _, path in seen}
             if identity is None:
-                if names:  # perhaps the root, or a directory that it is to be in
+                if names:  # perhaps the root, or a directory above it
                     self.ended.wait(_LOOK)
                     return
                 continue
@@ -197,16 +196,15 @@ class _Watch:
         stamps: dict[str, tuple[int, ...]] = {}
         for entry in entries:
             if self._is_ours(entry.path):
-                with suppress(OSError):  # it went while we looked
+                with suppress(OSError):  # it was removed during the scan
                     status = entry.stat(follow_symlinks=False)
                     stamps[entry.path] = () if stat.S_ISDIR(status.st_mode) else stamp_of(status)
         return stamps
 
     def _is_ours(self, path: str) -> bool:
-        """Tell whether a change of a path in a watched directory is worth telling."""
         if path in self.ignored or _is_passed(os.path.basename(path)):
             return path == self.root
-        # What stands in the directory of a root that is a file is not beneath it.
+        # If a root is a file, other files in its directory are not below it.
         return path == self.root or path.startswith(f"{self.root.rstrip('/')}/")
 
 
@@ -217,9 +215,8 @@ def _why(error: Exception) -> str:
 
 
 def _tree(root: str, ignored: Collection[str]) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
-    """Yield the directories in which plans can be, without following a link, and their entries."""
-    # Of a root that is a file, the directory that it is in: saved anew, it is another file. Of one
-    # that is not there, the directory that is.
+    # Of a root that is a file, its directory: an editor replaces the file. Of a missing
+    # one, the nearest existing directory.
     top = root
     while not os.path.isdir(top) and top != os.path.dirname(top):
         top = os.path.dirname(top)
@@ -230,19 +227,19 @@ def _tree(root: str, ignored: Collection[str]) -> Iterator[tuple[str, list[os.Di
             with os.scandir(directory) as listing:
                 entries = list(listing)
         except OSError:
-            continue  # gone, or not for us; whoever reads plans says so
+            continue  # removed or unreadable, which the reader of plans reports
         if directory != root and top == root and any(is_git(each.name) for each in entries):
             continue
         yield directory, entries
         for entry in entries if top == root else ():
-            with suppress(OSError):  # it went while we looked
+            with suppress(OSError):  # it was removed during the scan
                 is_passed = _is_passed(entry.name) or entry.path in ignored
                 if not is_passed and entry.is_dir(follow_symlinks=False):
                     stack.append(entry.path)
 
 
 def _is_passed(name: str) -> bool:
-    """Tell whether a name is passed by: git's files, our data, edits under way, editors' locks."""
+    """Return whether to ignore a name: of git, our data, temporary files and locks of editors."""
     return is_git(name) or (name.startswith(".") and name != ".agentd")
 
 

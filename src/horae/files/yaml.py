@@ -1,8 +1,8 @@
-"""The guard that all YAML passes: text goes in, plain text values and their places come out.
+"""The guard for all YAML: text in, plain text values and their places out.
 
-A YAML library that builds data can crash the process (100,000 open brackets), run for hours
-(merge keys) or turn `012` into 10. So the library is asked for events, one at a time, never for
-data, and what is too deep or too much ends the reading before the library has seen the rest.
+A YAML library that builds data can crash the process (100,000 open brackets), run for hours (merge
+keys) or turn `012` into 10. So only the library's events are used, one at a time, and reading ends
+at the limits of depth and size, before the library has parsed the rest.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import yaml
 
 MAX_BYTES: Final = 1024 * 1024  # of one text, as UTF-8
-MAX_DEPTH: Final = 64  # collections inside one another
-MAX_NODES: Final = 50_000  # keys and values together: bounds time and memory
+MAX_DEPTH: Final = 64  # nested collections
+MAX_NODES: Final = 50_000  # keys and values: bounds time and memory
 
 Data: TypeAlias = "str | list[Data] | YamlMap | None"
 
@@ -31,24 +31,22 @@ class YamlError(HoraeError, code="yaml"):
         self.reason, self.fix = reason, fix
         self.line, self.column = line, column
         self.name = name
-        self.first_line = first_line  # of two equal keys, where the other one stands
+        self.first_line = first_line  # the line of the first of two equal keys
         where = f"{name}:{line}:{column}" if name else f"line {line}, column {column}"
         super().__init__(f"{where}: {reason}; {fix}")
 
 
 class YamlPlace(NamedTuple):
-    """Where a key and its value stand: line and column from 1, offsets into the text from 0."""
+    """The place of a key and its value: line and column from 1, offsets in the text from 0."""
 
     line: int
     column: int
     key: int  # offset of the key
     start: int  # the value is text[start:end], quotes and brackets included;
-    end: int  # an absent one is empty and stands right after the colon
+    end: int  # a missing one is empty and follows the colon
 
 
 class YamlMap(dict[str, "Data"]):
-    """A mapping in the order of the text that also knows the place of each key."""
-
     __slots__ = ("places",)
 
     def __init__(self) -> None:
@@ -61,8 +59,8 @@ def read_yaml(
 ) -> Data:
     r"""Return the data of one YAML document, or raise YamlError.
 
-    Every scalar is text, `null` and `~` too; only a value that is not there is None. *name* and
-    *line* say what the text is called and on which line of its file it begins.
+    Every scalar is text, including `null` and `~`; only a missing value is None. *name* and *line*
+    are the name of the text and the line of its file on which it begins.
 
     >>> read_yaml("id: 042\nwhen: 2026-13-45\nowner:\ntags: [on, '']")
     {'id': '042', 'when': '2026-13-45', 'owner': None, 'tags': ['on', '']}
@@ -76,8 +74,6 @@ def read_yaml(
 
 
 class _YamlText:
-    """The text without its byte-order mark, and how to say where something stands in it."""
-
     def __init__(self, text: str, *, name: str, line: int) -> None:
         self.body = text.removeprefix("\ufeff")
         self.bom = len(text) - len(self.body)
@@ -90,8 +86,8 @@ class _YamlText:
         return YamlError(reason, fix, line, column, name=self.name, first_line=first)
 
 
-# What YAML does not take; what some readers take for the end of a line and others do not (a
-# hidden line could carry a hidden key); half characters; a byte-order mark inside the text.
+# What YAML does not allow; line ends of some readers and not of others (a
+# hidden line could contain a hidden key); surrogates; a byte-order mark inside the text.
 _STRANGE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]|\r(?!\n)"
 )
@@ -99,9 +95,9 @@ _DIRECTIVE = re.compile(r"^%", re.MULTILINE)
 
 
 def _measure(source: _YamlText, *, limit: int) -> None:
-    """Refuse what no library should see; nothing here depends on reading quotes or comments."""
+    """Refuse what the library must not parse; this does not depend on quotes or comments."""
     body = source.body
-    # The characters first: they are never more than the bytes, and a surrogate has no bytes.
+    # Characters first: they are never more than the bytes, and surrogates have no bytes.
     if len(body) > limit or (not body.isascii() and len(body.encode(errors="replace")) > limit):
         reason = f"more than {limit:,} bytes of YAML"
         raise source.error(0, reason, "keep long text in a file of its own")
@@ -123,7 +119,7 @@ def _measure(source: _YamlText, *, limit: int) -> None:
 
 
 class _YamlReader:
-    """Reads one document: each node, of which at most *depth* are open at a time, by recursion."""
+    """Reads one document by recursion over its nodes, at most *depth* deep."""
 
     def __init__(self, source: _YamlText, *, depth: int) -> None:
         self._source = source
@@ -141,11 +137,10 @@ class _YamlReader:
         return found[0] if found else None
 
     def _node(self, event: Any, level: int) -> tuple[Data, int, int]:
-        """Return the value that begins with an event, and from where to where it stands."""
         is_scalar = self._is_scalar(event)
         start, end = event.start_mark.index, event.end_mark.index
         if is_scalar:
-            if event.style in {"|", ">"}:  # the library counts the empty lines after it, too
+            if event.style in {"|", ">"}:  # the library includes the empty lines after it
                 end = start + len(self._source.body[start:end].rstrip(" \t\r\n"))
             return event.value if event.value or event.style else None, start, end
         if level == self._depth:
@@ -158,11 +153,11 @@ class _YamlReader:
             else:
                 value, _, end = self._node(event, level + 1)
                 node.append(value)
-        # A block ends with its last value; the library counts the comments below, too.
+        # A block ends with its last value; the library includes the comments below, too.
         return node, start, event.end_mark.index if is_flow else end
 
     def _pair(self, event: Any, node: YamlMap, level: int) -> int:
-        """Put the key that is an event, and the value after it, into a map; return its end."""
+        """Add the key of an event, and the value after it, to a map; return its end."""
         if not self._is_scalar(event):
             raise self._refuse(event, "a list or mapping as a key", "write `key: value`")
         key, source, mark = event.value, self._source, event.start_mark
@@ -171,7 +166,7 @@ class _YamlReader:
             raise self._refuse(event, reason, "write the keys out")
         if key == "" and not event.style:
             raise self._refuse(event, "a value without a key", "write `key: value`")
-        # So every value has a colon to stand after; `? key` and `{key}` have none.
+        # So every value follows a colon; `? key` and `{key}` have none.
         colon = _COLON.match(source.body, event.end_mark.index)
         if colon is None:
             raise self._refuse(event, "a key without a colon and a space", "write `key: value`")
@@ -181,14 +176,14 @@ class _YamlReader:
             raise source.error(mark.index, reason, "keep one of the two", first.line)
         value, start, end = self._node(next(self._events), level)
         if value is None:
-            start = end = colon.end()  # the library is not always so exact
+            start = end = colon.end()  # the library's mark may be inexact
         at = (source.line + mark.line, mark.column + 1)
         node[key] = value
         node.places[key] = YamlPlace(*at, *(source.bom + each for each in (mark.index, start, end)))
         return end
 
     def _is_scalar(self, event: Any) -> bool:
-        """Tell whether an event is a text or begins a collection; what is refused is neither."""
+        """Return whether an event is a scalar or begins a collection; others are refused."""
         kind = type(event).__name__
         out = "write the value out, or quote it"
         if kind == "AliasEvent":
@@ -202,7 +197,7 @@ class _YamlReader:
         if event.tag is not None:
             reason = "a tag (!), which is not supported"
             raise self._refuse(event, reason, "leave it out, or quote the value")
-        # The Python reader of the library, unlike its C reader, lets these through.
+        # The Python reader of the library, unlike its C reader, accepts these.
         is_scalar = kind == "ScalarEvent"
         if is_scalar and event.style == '"' and _SURROGATE.search(event.value):
             reason = "an escape for an unpaired surrogate"
@@ -218,8 +213,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def _events(source: _YamlText) -> Iterator[Any]:
-    """Yield the library's events; whatever goes wrong in it is a YamlError."""
-    import yaml  # a command that reads no YAML must not wait for the library
+    """Yield the library's events; all its errors become YamlErrors."""
+    import yaml  # commands that read no YAML must not load the library
 
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     try:
@@ -232,8 +227,8 @@ def _events(source: _YamlText) -> Iterator[Any]:
 
 
 _FIX: Final = "quote the value, or correct the indentation"
-# What the library says (a part of its words, which differ between its C and its Python
-# reader), and what we say.
+# Messages of the library (a part of them, as its C and its Python reader differ),
+# and ours.
 _INDENT: Final = "correct the indentation, and quote values"
 _PROBLEMS: Final = (
     ("a tab", "a tab where only spaces are allowed", "indent with spaces"),
@@ -253,7 +248,7 @@ _PROBLEMS: Final = (
     ("block", "a line that does not fit the lines above it", _INDENT),
     ("document start", "text after the end of the document", "keep only one document"),
 )
-# Of these the trouble begins where the library's context began.
+# The cause of these is where the library's context began.
 _AT_CONTEXT: Final = {"an alias", "an anchor", " tag", "quoted scalar", "flow", "expected ':'"}
 
 

@@ -1,1 +1,0 @@
-"""Git repositories of plans: called, trusted, pulled, committed to, delivered into."""

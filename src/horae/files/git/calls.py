@@ -1,6 +1,6 @@
-"""The one function that calls git, with everything off that a repository could switch on.
+"""The only function that calls git, with everything disabled that a repository could enable.
 
-Some settings make git run a program, and cannot be switched off because their names hold names
+Some settings make git run a program, and cannot be disabled because their keys contain names
 (`filter.*`, `url.*`). So the settings are read first, and only known harmless ones are accepted.
 """
 
@@ -28,9 +28,9 @@ TIMEOUT: Final = timedelta(seconds=60)
 OUTPUT: Final = 32 * 2**20  # bytes of stdout; the names in a tree of 100,000 files fit
 _COMPLAINT: Final = 64 * 2**10  # bytes of stderr
 _GRACE: Final = 2.0  # git removes its lock files when it is asked to end
-_LOOK: Final = 0.2  # seconds between two looks at how much it has printed
+_LOOK: Final = 0.2  # seconds between checks of the size of its output
 
-# A repository cannot change these: what stands on the command line comes last.
+# A repository cannot change these: the command line takes precedence.
 _SWITCHES: Final = """
     core.hooksPath=/dev/null core.fsmonitor=false core.symlinks=false core.protectHFS=true
     core.protectNTFS=true core.attributesFile=/dev/null core.pager=cat core.editor=false
@@ -44,7 +44,7 @@ _SWITCHES: Final = """
     protocol.allow=never protocol.https.allow=always protocol.ssh.allow=always
     protocol.ext.allow=never
 """
-_NO_MAIL: Final = re.compile(r"[^\w.+-]+")  # what stands in no address
+_NO_MAIL: Final = re.compile(r"[^\w.+-]+")  # characters not allowed in an address
 _ENVIRONMENT: Final = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": os.devnull,
@@ -79,11 +79,11 @@ class GitTimeoutError(GitError, code="git_timeout", exit_code=Exit.TIMED_OUT):
 
 
 class GitRefusedError(GitError, code="git_refused", exit_code=Exit.VERIFICATION):
-    """A repository that could make git run something, or that git itself does not trust."""
+    """A repository that could make git run a program, or that git itself does not trust."""
 
 
 class LocalOriginError(GitRefusedError):
-    """An origin on this machine that the settings do not name."""
+    """An origin on this machine that the settings do not allow."""
 
 
 class GitBusyError(GitError, code="git_busy", exit_code=Exit.CONFLICT):
@@ -103,8 +103,6 @@ HORAE: Final = Author.named("horae")
 
 
 class GitOutput(NamedTuple):
-    """What a call of git came to; stderr is masked, and only stdout can be parsed."""
-
     code: int
     out: bytes
     err: str
@@ -115,12 +113,12 @@ class GitOutput(NamedTuple):
 
     @property
     def items(self) -> list[str]:
-        """What stdout says, where a zero byte ends each item."""
+        """The items in stdout, each with a zero byte at its end."""
         return self.out.decode(errors="surrogateescape").split("\0")
 
     @property
     def why(self) -> str:
-        """The line of stderr that says what went wrong; of several, the one git means."""
+        """The line of stderr with the error; of several, the one that git means."""
         lines = [line.strip() for line in self.err.splitlines() if line.strip()]
         meant = [line for line in lines if line.startswith(("fatal:", "error:"))]
         line = (meant or lines or ["git gave no reason"])[0]
@@ -132,22 +130,22 @@ def masked(text: str) -> str:
 
 
 class CallOptions(TypedDict, total=False):
-    local: bool  # the one open protocol is that of paths on this machine
+    local: bool  # allow local paths, and no other protocol
     author: Author
     committer: Author
-    as_person: bool  # with the settings that our user has
-    common: str  # the directory with the settings, the branches and the objects
+    as_person: bool  # with the settings of our user
+    common: str  # the directory with settings, branches and objects
     stdin: bytes
     timeout: timedelta
     most: int  # bytes of the largest file that git may write (Linux)
 
 
 async def call(directory: str, *args: str, **said: Unpack[CallOptions]) -> GitOutput:
-    """Call git in *directory* and return what it said; the call ends, whatever git does.
+    """Call git in *directory* and return its output; the call is always bounded.
 
-    Nothing is inherited from the machine's settings of git, and only two protocols are open. A
-    call has a process group of its own, a time, and so much output. That goes to files: the end
-    of a pipe would come only when all that git has started have closed it.
+    The machine's settings of git are ignored, and only two protocols are allowed. A call has a
+    process group, a time limit and a limit of output. The output goes to files, as the end of a
+    pipe would come only when all child processes have closed it.
     """
     local, timeout = said.get("local"), said.get("timeout", TIMEOUT)
     author, committer = said.get("author", HORAE), said.get("committer", HORAE)
@@ -156,7 +154,7 @@ async def call(directory: str, *args: str, **said: Unpack[CallOptions]) -> GitOu
         **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
         **_ENVIRONMENT,
         "GIT_ALLOW_PROTOCOL": "file" if local else "https:ssh",
-        # A repository above the one that is meant is none of our business.
+        # A repository above the intended one is never used.
         "GIT_CEILING_DIRECTORIES": os.path.dirname(os.path.realpath(directory)),
         "GIT_AUTHOR_NAME": author.name,
         "GIT_AUTHOR_EMAIL": author.email,
@@ -201,7 +199,7 @@ async def call(directory: str, *args: str, **said: Unpack[CallOptions]) -> GitOu
         try:
             async with asyncio.timeout(timeout.total_seconds()):
                 while process.returncode is None and not is_too_much():
-                    with suppress(TimeoutError):  # so that a flood does not fill the disk
+                    with suppress(TimeoutError):  # so that the output cannot fill the disk
                         await asyncio.wait_for(process.wait(), _LOOK)
         except TimeoutError:
             await _end(process, signal.SIGTERM, signal.SIGKILL)
@@ -234,8 +232,8 @@ def _kill(group: int, number: signal.Signals) -> None:
 
 _CONFIG_LIMIT: Final = 2**20
 
-# Section.variable, or section.*.variable where a name stands between. None of these can name a
-# program, save core.hooksPath, which every call of ours sets itself.
+# Section.variable, or section.*.variable where a name comes between. None of these can name a
+# program, except core.hooksPath, which each of our calls sets.
 _HARMLESS: Final = """
     advice.* branch.*.description branch.*.gh-merge-base branch.*.github-pr-owner-number
     branch.*.merge branch.*.pushremote branch.*.rebase branch.*.remote branch.*.vscode-merge-base
@@ -270,7 +268,7 @@ _ATTRIBUTES: Final = frozenset(
 )
 _DRIVERS: Final = frozenset({"text", "binary", "union"})
 
-# What people keep beside their files under a name that begins with .git.
+# Files that users commit under a name that begins with .git.
 _EXPECTED: Final = frozenset({
     ".git-blame-ignore-revs", ".gitattributes", ".gitea", ".github", ".gitignore", ".gitkeep",
     ".gitlab", ".gitlab-ci.yml", ".gitmessage",
@@ -278,9 +276,9 @@ _EXPECTED: Final = frozenset({
 _KINDS: Final = {"160000": "a submodule", "120000": "a symbolic link"}
 
 
-# Of a clone, beside its settings.
+# In a clone, next to its settings.
 _SHARED: Final = ("objects", "refs", "packed-refs", "logs", "shallow", "info/exclude")
-# Settings that say what a file system can do.
+# Settings for the capabilities of a file system.
 _OF_THE_DISK: Final = ("core.filemode", "core.ignorecase", "core.precomposeunicode")
 
 
@@ -292,7 +290,7 @@ class PullGuard:
         self._settings: dict[str, list[str]] = {}
 
     async def settings(self) -> Mapping[str, Sequence[str]]:
-        """Return all settings by their keys, or refuse the repository and name the odd one."""
+        """Return all settings by key; raise GitRefusedError if one is not known to be harmless."""
         here = layout(self._root)
         if here is None:
             raise GitRefusedError(self._root, "is not a git repository; run `git init`")
@@ -300,7 +298,7 @@ class PullGuard:
         attributes = {f"{each}/info/attributes" for each in here}
         seen: list[object] = [here]
         for path in (*configs, *sorted(attributes)):
-            with suppress(OSError):  # it is not there
+            with suppress(OSError):  # it does not exist
                 seen.append((path, stamp_of(os.stat(path))))
         if seen != self._seen:
             found: dict[str, list[str]] = {}
@@ -315,10 +313,10 @@ class PullGuard:
 
 @contextmanager
 def without_settings(clone: str, plan: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Give a directory with the branches and objects of a clone, and settings of our own.
+    """Yield a common directory with the branches and objects of a clone, and our settings.
 
-    To git it is the common directory, which alone has settings, hooks and attributes. What those
-    of the clone say does not count, also if they change while git reads them.
+    In git, only the common directory has settings, hooks and attributes. Those of the clone do not
+    count, even if they change while git reads them.
     """
     directory = os.path.join(clone, ".git")
     if os.path.islink(directory) or not os.path.isdir(directory):
@@ -342,7 +340,6 @@ def without_settings(clone: str, plan: Mapping[str, Sequence[str]]) -> Iterator[
 
 
 async def origin_in(clone: str) -> str | None:
-    """Return the origin that a clone names; none of its settings count."""
     return dict(await _config(os.path.join(clone, ".git", "config"), TIMEOUT)).get(
         "remote.origin.url"
     )
@@ -355,7 +352,7 @@ async def _config(path: str, timeout: timedelta) -> list[tuple[str, str]]:
         raise GitRefusedError(path, "is not a regular file")
     if os.path.getsize(path) > _CONFIG_LIMIT:
         raise GitRefusedError(path, "is larger than 1 MiB")
-    # Outside of any repository; with --file no other settings are read, and none included.
+    # Outside of any repository; --file reads no other settings and no includes.
     words = ("config", "--file", os.path.abspath(path), "--null", "--list")
     said = await call("/", *words, timeout=timeout)
     if said.code:
@@ -369,7 +366,7 @@ async def _judged_config(path: str, timeout: timedelta) -> list[tuple[str, str]]
     for key, value in pairs:
         if not is_allowed(key, value):
             variable = re.compile(rf"(?i)(?:^|\]|\s){re.escape(key.rpartition('.')[2])}\s*(?:=|$)")
-            with suppress(OSError):  # then it is named without the line
+            with suppress(OSError):  # then the message has no line
                 lines = head_of(path, _CONFIG_LIMIT).decode("utf-8", "replace").split("\n")
                 path += next(
                     (f":{n}" for n, each in enumerate(lines, 1) if variable.search(each)), ""
@@ -384,14 +381,14 @@ async def _judged_config(path: str, timeout: timedelta) -> list[tuple[str, str]]
 
 
 def is_allowed(key: str, value: str = "") -> bool:
-    """Tell whether a setting is known to run nothing.
+    """Return whether a setting is known to run no program.
 
     >>> [is_allowed(key) for key in ("user.name", "branch.a.b.merge", "filter.x.smudge")]
     [True, True, False]
     """
     section, _, rest = key.partition(".")
     name, _, variable = rest.rpartition(".")
-    if key == "core.fsmonitor":  # else it names a program
+    if key == "core.fsmonitor":  # other values name a program
         return value.lower() in _BOOLEAN
     if key == "core.bare":
         return value.lower() in {"false", "no", "off", "0"}
@@ -416,14 +413,13 @@ def _judge_attributes(path: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ImportLimits:
-    file: int = 64 * 2**20  # bytes of one file
+    file: int = 64 * 2**20  # bytes per file
     total: int = 512 * 2**20  # bytes of all files that are new or changed, and of one fetch
     count: int = 50_000  # files that are new or changed
-    reserved: tuple[str, ...] = (".horae",)  # what nobody else may write, from the root
+    reserved: tuple[str, ...] = (".horae",)  # paths from the root that only the engine may write
 
 
 def objection(changes: Iterable[tuple[str, bytes, int]], limits: ImportLimits) -> str | None:
-    """Return why files, by mode, path and size, must not come into a tree; None if they may."""
     total = 0
     for count, (mode, path, size) in enumerate(changes, start=1):
         total += size

@@ -1,7 +1,7 @@
-"""The repository of a tree, without git: where it is, and what pulls made of guarded settings.
+"""The repository of a tree, without git: its place, and the guarded settings from pulls.
 
-That is kept in git's own directory, where no commit can write. The data directory would not do: it
-is itself a setting that a commit could change.
+These are stored in git's own directory, where no commit can write. The data directory would not do:
+it is itself a setting that a commit could change.
 """
 
 from __future__ import annotations
@@ -48,19 +48,18 @@ def _first_line(path: str) -> str | None:
 
 
 def repository_of(path: StrPath) -> Path | None:
-    """Return the top of the tree that a path stands in; None if not under git."""
     here = Path(path).absolute()
     return next((each for each in (here, *here.parents) if layout(each) is not None), None)
 
 
 def top_of(path: StrPath) -> str | None:
-    """Return the top of the tree that a directory stands in, whatever links lead there."""
+    """Return the top of a directory's tree, with links resolved."""
     found = repository_of(os.path.realpath(path))
     return None if found is None else str(found)
 
 
 NAME: Final = "horae-settings.json"
-_LONGEST: Final = 32 << 20  # bytes: as many arrivals as are remembered, each as large as may be
+_LONGEST: Final = 32 << 20  # bytes: the number of remembered arrivals times their maximum size
 
 
 class ArrivalsError(HoraeError, code="settings_note", exit_code=Exit.VERIFICATION):
@@ -73,7 +72,6 @@ class ArrivalsError(HoraeError, code="settings_note", exit_code=Exit.VERIFICATIO
 
 
 def arrivals_at(root: StrPath) -> Arrivals | None:
-    """Return what pulls made of the settings of a plan root since they were last trusted."""
     top = top_of(root)
     return None if top is None else read_arrivals(top).get(_name(root, top))
 
@@ -94,8 +92,6 @@ def written_at(path: StrPath) -> Values | None:
 
 
 def read_arrivals(top: str) -> dict[str, Arrivals]:
-    """Return what is known of each file of settings in a tree, by its path from the top."""
-
     def values(pairs: list[tuple[list[str], str]]) -> Values:
         return {tuple(map(str, way)): str(value) for way, value in pairs}
 
@@ -120,7 +116,7 @@ def read_arrivals(top: str) -> dict[str, Arrivals]:
 
 
 def change_arrivals(top: str, changes: Mapping[str, Arrivals | None]) -> None:
-    """Write down what is known of some files; when this returns, a power cut does not undo it."""
+    """Store the arrivals of files durably."""
     known = read_arrivals(top)
     new = {name: each for name, each in {**known, **changes}.items() if each is not None}
     if new == known:

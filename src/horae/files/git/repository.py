@@ -1,7 +1,7 @@
-"""A plan's repository: brought up to date, committed to, pushed, cloned, delivered into.
+"""The repository of a plan: updated, committed to, pushed, cloned, delivered into.
 
-A merge is made beside the tree, as a commit, and judged; only then does the tree move to it, by
-fast-forward, which git refuses as a whole if a person's work stands in the way.
+A merge is created as a commit outside of the tree, and checked; only then is the tree moved to it,
+by fast-forward, which git refuses as a whole if a user's work is in the way.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LOCK: Final = "horae.lock"
-_USER: Final = r"^user\.(name|email)$"  # as git's settings call it
+_USER: Final = r"^user\.(name|email)$"  # as keys of git's settings
 _HEAD_LINE: Final = "# branch.oid "
-_HEEDED: Final = "H "  # how a file is listed of which git says whether it has changed
-_NAMED: Final = 200  # files that git is asked about by name; of more, about all
-_PAUSE: Final = 0.02  # between two looks at a lock that another process holds
+_HEEDED: Final = "H "  # the tag of a file whose changes git reports
+_NAMED: Final = 200  # files that are passed to git by name; with more, it reports all
+_PAUSE: Final = 0.02  # seconds between attempts to take a lock
 _ATTEMPTS: Final = 3  # to push a merge before the next push of others
 _CLONE: Final = (
     "clone", "--quiet", "--no-hardlinks", "--no-tags", "--single-branch",
     "--no-recurse-submodules", "--template=",
 )  # fmt: skip
-WORK: Final = "horae-work"  # where work is kept that does not merge: WORK/AGENT/RUN
-# What git can be in the middle of, by a file of its own, and the command that forgets it.
+WORK: Final = "horae-work"  # prefix of branches with work that does not merge: WORK/AGENT/RUN
+# Operations of git in progress, by their files, and the command that aborts each.
 _IN_PROGRESS: Final = {
     "rebase-merge": "rebase",
     "rebase-apply": "rebase",
@@ -75,7 +75,7 @@ _IN_PROGRESS: Final = {
 }
 LONGEST_DIFF: Final = 4000  # characters of a diff in the record of a run
 _GITLINK: Final = "160000"  # the mode of a repository inside another
-_DELIVERED: Final = "refs/remotes/plan/delivered"  # in a clone: its last commit that went home
+_DELIVERED: Final = "refs/remotes/plan/delivered"  # in a clone: its last delivered commit
 
 _SCP: Final = re.compile(r"(?:[\w.-]+@)?[A-Za-z0-9][\w.-]*:(?!:)[^-\s][^\s]*")
 _ADDRESS: Final = re.compile(r"(https|ssh)://[^\s/-][^\s]*")
@@ -97,25 +97,23 @@ def without_password(url: str) -> str:
 
 
 class UpdateRefusal(StrEnum):
-    """Why a tree or a branch is not updated, and not one byte of it changed."""
+    """Why a tree or a branch is not updated; nothing of it has changed."""
 
     CONFLICT = "conflict"  # both sides changed the same lines
-    DIRTY = "dirty"  # work that is not committed stands in the way
-    NO_ORIGIN = "no-origin"  # there is nowhere to pull from
-    TIMEOUT = "timeout"  # the other side did not answer in time
-    REFUSED = "refused"  # git would not do it
-    NOT_ACCEPTED = "not-accepted"  # it must not come in, whenever it is tried
-    BEHIND = "behind"  # another push was first
+    DIRTY = "dirty"  # uncommitted work is in the way
+    NO_ORIGIN = "no-origin"  # there is no origin to pull from
+    TIMEOUT = "timeout"  # the origin did not respond in time
+    REFUSED = "refused"  # git refused it
+    NOT_ACCEPTED = "not-accepted"  # it must never be imported
+    BEHIND = "behind"  # another push came first
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """How a tree was brought up to date, or a branch pushed."""
-
     why: UpdateRefusal | None = None
     words: str = ""
-    commit: str | None = None  # where a tree is now
-    paths: tuple[str, ...] = ()  # where a conflict is
+    commit: str | None = None  # of the tree
+    paths: tuple[str, ...] = ()  # with conflicts
 
     @property
     def is_refused(self) -> bool:
@@ -124,13 +122,13 @@ class Update:
 
 class FileState(StrEnum):
     CLEAN = "clean"
-    CHANGED = "changed"  # a person's work, staged or not
+    CHANGED = "changed"  # a user's work, staged or not
     UNTRACKED = "untracked"
     IGNORED = "ignored"
     ABSENT = "absent"  # neither in the tree nor in the commit
 
 
-# What we do not commit, and why.
+# Files that are not committed, and why.
 _KEPT_BY_USER: Final = {
     FileState.CHANGED: "has other uncommitted changes",
     FileState.UNTRACKED: "is not tracked by git",
@@ -153,22 +151,20 @@ class Logged(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class DeliveryResult:
     is_delivered: bool
-    commit: str | None = None  # what the branch is at now, if something was delivered
-    branch: str | None = None  # where the commits are kept, if they can never go in as they are
+    commit: str | None = None  # of the branch, if something was delivered
+    branch: str | None = None  # with commits that can never be merged as they are
     words: str = ""
-    diff: str = ""  # of what is kept, as far as `LONGEST_DIFF` goes
+    diff: str = ""  # of the kept commits, up to `LONGEST_DIFF`
 
 
 class KeptWork(NamedTuple):
-    """Work of an agent that is kept on a branch, since it does not merge or was not committed."""
-
     name: str  # AGENT/RUN
     ref: str
     commit: str
     at: datetime
     commits: int
     files: tuple[str, ...]
-    conflicts: tuple[str, ...]  # where it does not merge with what is checked out now
+    conflicts: tuple[str, ...]  # with what is checked out now
 
 
 def kept_names(root: StrPath) -> list[str]:
@@ -185,11 +181,10 @@ def kept_names(root: StrPath) -> list[str]:
 
 
 class Git:
-    """One repository, by the top of its tree; one call at a time, over all processes.
+    """A repository, by the top of its tree; one call at a time, over all processes.
 
-    *local* are the origins on this machine that may be asked; *origin* is asked instead of the one
-    in the repository's settings, which its users can change. Of a clone of a *plan* no settings
-    count but those of the plan.
+    *local* are the allowed origins on this machine; *origin* replaces the one in the repository's
+    settings, which its users can change. For the clone of a *plan*, only the plan's settings count.
     """
 
     def __init__(
@@ -212,7 +207,7 @@ class Git:
         self._lock = asyncio.Lock()
         self._owner: asyncio.Task[object] | None = None
 
-    # Reading.
+    # Reading
 
     async def head(self) -> str | None:
         return await self._commit_at("HEAD")
@@ -236,9 +231,9 @@ class Git:
         return odd.get(said.out[:2], FileState.CHANGED)
 
     async def unchanged(self, names: Collection[str]) -> tuple[str | None, frozenset[str]]:
-        """Return the last commit, and which of some files stand in it as they are here."""
+        """Return the last commit, and which of the files are as in it."""
         asked = [*names] if len(names) <= _NAMED else ["."]
-        # First: what is added while we ask is then changed, not taken for what stands there.
+        # First: a file staged meanwhile then counts as changed.
         tracked = (await self._git("ls-files", "-v", "-z", "--", *asked)).items
         said = await self._git(
             "status", "--porcelain=v2", "--branch", "-z", "--untracked-files=no", "--no-renames",
@@ -248,12 +243,12 @@ class Git:
         head = next(heads, _HEAD_LINE).removeprefix(_HEAD_LINE)
         if not head or head.startswith("("):  # before the first commit
             return None, frozenset()
-        # One that was changed has eight fields before its name, one with a conflict ten.
+        # A changed file has eight fields before its name, one with a conflict ten.
         fields = {"1": 8, "u": 10}
         changed = {
             line.split(" ", fields[line[0]])[-1] for line in said.items if line[:1] in fields
         }
-        # Of others git was told to overlook what changes.
+        # Git was configured to ignore changes of the others.
         heeded = {name.removeprefix(_HEEDED) for name in tracked if name.startswith(_HEEDED)}
         return head, frozenset(heeded.intersection(names) - changed)
 
@@ -276,25 +271,24 @@ class Git:
         return None if found is None else (await self._git("cat-file", "blob", found[1])).out
 
     async def origin(self, kind: str = "url") -> str | None:
-        """Return the address to pull from, if there is one; *kind* `pushurl` is to push to."""
+        """Return the address to pull from, or with *kind* `pushurl` to push to."""
         if self._address is not None:
             return self._address
         found = (await self._guard.settings()).get(f"remote.origin.{kind}", ())
         if not found:
             return None
-        if found[0].startswith(("./", "../")):  # as git reads it, from the top of the repository
+        if found[0].startswith(("./", "../")):  # relative to the top of the repository, as in git
             return os.path.normpath(os.path.join(self.root, found[0]))
         return found[0]
 
     async def unshared(self) -> int:
-        """Return how many commits are only in this clone, as far as it knows."""
         return int((await self._git("rev-list", "--count", "HEAD", "--not", "--remotes")).text)
 
-    # Changing.
+    # Changing
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Keep others out of the repository; the task that holds it may ask again."""
+        """Lock the repository; reentrant for the task that holds it."""
         task = asyncio.current_task()
         if task is not None and self._owner is task:
             yield
@@ -307,7 +301,7 @@ class Git:
                 self._owner = None
 
     async def fetch(self) -> str | None:
-        """Return the tip of our branch at the origin; nothing of it comes into the tree."""
+        """Return the tip of our branch at the origin, without a change of the tree."""
         url = await self.origin()
         if url is None:
             return None
@@ -316,7 +310,7 @@ class Git:
             return await self._fetched(url, branch, "origin")
 
     async def pull(self, *, source: StrPath | None = None) -> Update:
-        """Bring the tree up to date with its origin, or with the tree at *source*."""
+        """Update the tree from its origin, or from the tree at *source*."""
         try:
             async with self.held():
                 is_ours = source is not None
@@ -341,7 +335,7 @@ class Git:
             return await self._bring_in(commit, "a commit")
 
     async def author_of(self, actor: str) -> Author:
-        """Return the author of a commit on behalf of an actor; our own user as git knows them."""
+        """Return the author for commits of an actor; our own user is configured in git."""
         kind, _, name = actor.partition(":")
         if not name:
             return HORAE
@@ -356,7 +350,7 @@ class Git:
     async def commit(
         self, path: StrPath, *, message: str, author: Author, was: FileState
     ) -> CommitResult:
-        """Commit one file that was just edited by us; *was* is its standing before that edit."""
+        """Commit one file that we just edited; *was* is its state before that edit."""
         name = self._inside(path)
         if was in _KEPT_BY_USER:
             words = f"saved, not committed: the file {_KEPT_BY_USER[was]}"
@@ -374,16 +368,16 @@ class Git:
             return CommitResult(await self.head())
 
     async def in_progress(self) -> str:
-        """Return what git is in the middle of, such as a merge; "" if nothing."""
         for file, what in _IN_PROGRESS.items():
             if os.path.lexists(os.path.join(self.root, ".git", file)):
                 return what
         return "conflict" if (await self._git("ls-files", "--unmerged", "-z")).out else ""
 
     async def commit_all(self, *, message: str, author: Author) -> str | None:
-        """Commit all that is not ignored, and return the commit; None if there is nothing.
+        """Commit all files that are not ignored; None if nothing has changed.
 
-        A merge in progress is committed as its files are. A repository inside this one stays out.
+        A merge in progress is committed with its files as they are. A nested repository is left
+        out.
         """
         async with self.held():
             said = await self._git("status", "--porcelain=v1", "-z", "--no-renames")
@@ -412,10 +406,10 @@ class Git:
             return None
 
     async def start_over(self, source: StrPath, *, spare: str) -> None:
-        """Check out the branch that the tree at *source* has, as it is there.
+        """Check out the branch of the tree at *source*, as it is there.
 
-        What is committed here must be kept elsewhere. Commits that only the branch has stay on
-        the branch *spare*, files that are ignored stay as they are.
+        Commits here must be kept elsewhere. Commits that only the branch has stay on the branch
+        *spare*, ignored files stay as they are.
         """
         async with self.held():
             branch = await self._like(source).branch()
@@ -436,7 +430,7 @@ class Git:
         return int((await self._git("rev-list", "--count", f"HEAD..{other}")).text)
 
     async def uncommitted(self) -> tuple[str, ...]:
-        """Return the files that are not as the last commit has them, new ones too."""
+        """Return the files that differ from the last commit, including new ones."""
         said = await self._git(
             "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames",
             "--ignore-submodules=all",
@@ -446,9 +440,9 @@ class Git:
     async def propose(
         self, path: StrPath, data: bytes, *, onto: str, message: str, author: Author, now: datetime
     ) -> str:
-        """Return a commit that gives one file new content, on top of *onto*; no branch moves.
+        """Return a commit that changes one file, on top of *onto*; no branch moves.
 
-        It stays at `refs/horae/proposed/AUTHOR` until that author proposes something else.
+        It stays at `refs/horae/proposed/AUTHOR` until that author proposes another.
         """
         name = self._inside(path)
         found = await self._file_in(onto, name)
@@ -483,12 +477,12 @@ class Git:
             return Update(UpdateRefusal.REFUSED, str(error))
 
     async def clone(self, target: StrPath) -> Git:
-        """Return a repository of its own at *target*, a new directory, for a member to work in.
+        """Clone the repository into a new directory, for a member to work in.
 
         Its origin is ours, without the password, or this tree if there is none.
         """
-        # A second tree of one repository would share hooks and settings with the first, and the
-        # owner of a hard link could change the file for both.
+        # Worktrees of one repository would share hooks and settings, and the owner
+        # of a hard link could change the file for both.
         place = os.path.abspath(target)
         async with self.held():
             branch = f"--branch={await self.branch()}"
@@ -508,7 +502,6 @@ class Git:
         branch: str | None = None,
         local: Collection[StrPath] = (),
     ) -> Git:
-        """Return a repository made from an address; it is judged before a file is written."""
         named = [] if branch is None else [f"--branch={branch}"]
         place = os.path.abspath(target)
         made = cls(place, local=local, origin=url)
@@ -532,9 +525,9 @@ class Git:
         await self._git("config", "--local", "user.email", author.email)
 
     async def deliver(self, clone: StrPath, *, agent: str, run: str) -> DeliveryResult:
-        """Bring a clone's commits to the origin, or into this tree if it has no origin.
+        """Merge a clone's commits at the origin, or into this tree if it has no origin.
 
-        What can never go in as it is, such as a conflict, is kept on a branch; see `keep`.
+        What can never be merged as it is, such as a conflict, is kept on a branch; see `keep`.
         """
         branch = self._work_of(agent, run)
         try:
@@ -563,9 +556,9 @@ class Git:
             return DeliveryResult(is_delivered=False, words=str(error))
 
     async def keep(self, clone: StrPath, *, agent: str, run: str, words: str) -> DeliveryResult:
-        """Keep a clone's commits on the branch `horae-work/AGENT/RUN` and deliver nothing.
+        """Keep a clone's commits on the branch `horae-work/AGENT/RUN` without delivering them.
 
-        It is a branch of the origin, too, if its address was given, since other machines see no
+        The branch is also pushed if the address of the origin was given, as other nodes see no
         other place.
         """
         theirs = self._like(clone, plan=self.root)
@@ -575,14 +568,13 @@ class Git:
             branch = await self._fetch_work(theirs, tip, self._work_of(agent, run))
             return await self._share(tip, branch, words)
 
-    # How it is done.
+    # Implementation
 
     async def _fetch_work(self, clone: Git, tip: str, branch: str) -> str:
-        """Fetch what a clone has checked out into a branch, and return its name."""
         is_taken = await self._commit_at(f"refs/heads/{branch}") is not None
         said = await self._fetch_from(clone, f"HEAD:refs/heads/{branch}")
         if said.code and is_taken:
-            # What stayed there from another time is not what the clone goes on from: keep both.
+            # Commits of an earlier time are not in the clone's history: keep both.
             branch = f"{branch}-{tip[:12]}"
             said = await self._fetch_from(clone, f"HEAD:refs/heads/{branch}")
         if said.code:
@@ -595,7 +587,7 @@ class Git:
         if self._address is None:
             return kept
         refusal = ""
-        for name in (branch, f"{branch}-{tip[:12]}"):  # another machine may have the first
+        for name in (branch, f"{branch}-{tip[:12]}"):  # another node may have the first
             pushed = await self._push(tip, name)
             if not pushed.is_refused:
                 return replace(kept, branch=name)
@@ -604,7 +596,6 @@ class Git:
         return replace(kept, branch=None, words=words)
 
     async def diff(self, commit: str) -> str:
-        """Return what a commit and those before it would change here, as a patch."""
         said = await self._git(
             "diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames",
             f"HEAD...{commit}", "--", fails=True,
@@ -637,7 +628,7 @@ class Git:
         return found
 
     async def take_in(self, work: KeptWork) -> Update:
-        """Merge kept work as a delivery is, and forget its branch if that went well."""
+        """Merge kept work like a delivery, and delete its branch on success."""
         async with self.held():
             ended = await self._take(work.commit, f"the work {work.name}")
             if not ended.is_refused:
@@ -664,7 +655,7 @@ class Git:
 
     @asynccontextmanager
     async def _common(self) -> AsyncIterator[str | None]:
-        """Give the common directory of a clone, without its settings; None for any other."""
+        """Yield the common directory of a clone, without its settings; None for any other."""
         settings = await self._guard.settings()
         if self._plan is None:
             yield None
@@ -690,7 +681,7 @@ class Git:
         said = await self._git(
             "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}", fails=True
         )
-        # git says nothing at all of a name that it does not know.
+        # git reports nothing for an unknown name.
         if said.code and said.err.strip():
             raise GitError(self.root, said.why)
         return said.text or None
@@ -724,7 +715,7 @@ class Git:
 
     def _inside(self, path: StrPath) -> str:
         given = os.path.join(self.root, path)
-        # The last part may be a link, and is then meant itself.
+        # The last part may be a link, which is then the file itself.
         parent, last = os.path.split(os.path.normpath(given))
         name = os.path.relpath(os.path.join(os.path.realpath(parent), last), self.root)
         if name in {".", ".."} or name.startswith("../"):
@@ -734,7 +725,6 @@ class Git:
     async def _fetched(
         self, url: str, branch: str, remote: str, *, is_ours: bool = False
     ) -> str | None:
-        """Return the tip of a branch that another repository has; None if it has no such branch."""
         into = f"refs/remotes/{remote}/{branch}"
         said = await self._fetch(url, f"+refs/heads/{branch}:{into}", is_ours=is_ours)
         if "couldn't find remote ref" in said.err:
@@ -769,7 +759,6 @@ class Git:
                 _sweep(path)
 
     async def _take(self, commit: str, what: str) -> Update:
-        """Merge a commit where the plan is kept: at the origin, or in this tree."""
         take = self._bring_in if await self.origin() is None else self._send
         return await take(commit, what)
 
@@ -797,7 +786,7 @@ class Git:
         return Update(commit=merged)
 
     async def _merged(self, ours: str, theirs: str, message: str) -> str | Update:
-        """Return the commit that has both, which may be one of the two; no tree is touched."""
+        """Return the merge of two commits, which may be one of them; no tree is changed."""
         if await self._is_ancestor(theirs, ours):
             return ours
         if await self._is_ancestor(ours, theirs):
@@ -845,10 +834,10 @@ class Git:
 
     @asynccontextmanager
     async def _settings_noted(self, ours: str, theirs: str) -> AsyncIterator[None]:
-        """Remember which guarded settings the tree brings along that moves inside the block.
+        """Record the guarded settings that come into the tree inside the block.
 
-        They are noted before, for a crash, and after as they are on the disk: attributes of a
-        commit can let a file differ from what it holds.
+        They are recorded before, in case of a crash, and after as they are on the disk: attributes
+        of a commit can make a file differ from its content.
         """
         paths = [os.fsdecode(path) for *_, path in await self._changes(ours, theirs)]
         named = [path for path in paths if f"/{path}".lower().endswith(f"/{FILE}")]
@@ -859,7 +848,7 @@ class Git:
             known = read_arrivals(self.root)
             noted: dict[str, Arrivals] = {}
             for path in named:
-                name = f"{path[: -len(FILE)]}{FILE}"  # some disks ignore case
+                name = f"{path[: -len(FILE)]}{FILE}"  # some file systems ignore case
                 data = await self.content(path, at=theirs)
                 coming = values_of("" if data is None else data.decode(errors="replace"))
                 written = written_at(f"{self.root}/{name}")
@@ -891,12 +880,11 @@ class Git:
             return Update()
         refused = [line for line in said.text.splitlines() if line.startswith("!")]
         words = masked(refused[0].rpartition("\t")[2]) if refused else said.why
-        # Two pushes at the same moment: the origin turns one of them away, in words of its own.
+        # Of two concurrent pushes the origin rejects one, in its own words.
         is_behind = bool(refused) and _FIRST.search(f"{words} {said.err}") is not None
         return Update(UpdateRefusal.BEHIND if is_behind else UpdateRefusal.REFUSED, words)
 
     async def _send(self, tip: str, what: str) -> Update:
-        """Push a commit, or its merge with what the origin has, and follow with the tree."""
         here = await self.branch()
         for _ in range(_ATTEMPTS):
             base = await self.fetch()
@@ -919,9 +907,9 @@ class Git:
 async def edit_and_commit(
     path: StrPath, make: Callable[[], T], *, message: Callable[[T], str]
 ) -> tuple[T, CommitResult]:
-    """Let *make* edit a file once, and commit that file alone if it is under git.
+    """Let *make* edit a file, and commit that file alone if it is under git.
 
-    Return what *make* returns, and the commit or why there is none.
+    Return the result of *make*, and the commit or why there is none.
     """
     top = repository_of(path)
     if top is None:
@@ -953,10 +941,10 @@ def _half_fetched(root: str) -> frozenset[str]:
 
 
 def _sweep(path: str) -> None:
-    """Remove what a fetch left behind, so that one that fails at each tick fills no disk."""
+    """Remove leftovers of fetches, so that one that fails at each tick does not fill the disk."""
     if sys.platform != "linux":
         return
-    # A lease is given only on a file that nobody, such as another fetch, has open.
+    # A lease is granted only on a file that no process, such as another fetch, has open.
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -968,7 +956,7 @@ def _sweep(path: str) -> None:
 
 @asynccontextmanager
 async def _locked(root: str, patience: timedelta) -> AsyncIterator[None]:
-    """Hold the lock of a repository; it lies in `.git`, and dies with its holder."""
+    """Hold the lock of a repository; it is in `.git`, and is released when its holder dies."""
     here = layout(root)
     if here is None:
         raise GitRefusedError(root, "is not a git repository; run `git init`")

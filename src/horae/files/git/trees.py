@@ -1,4 +1,4 @@
-"""Where members work, each in a clone of its own, and how their work is delivered."""
+"""Trees of agents, each a clone, and the delivery of their work."""
 
 from __future__ import annotations
 
@@ -31,21 +31,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_PATIENCE: Final = timedelta(seconds=5)  # with a look at git, while plans wait to be read
-_PLAN: Final = "plan"  # the clone of the plan, in the data directory of a machine that shares it
-_OWN: Final = 0.5  # seconds between two looks at whether the plan was changed here
-_SOON: Final = timedelta(seconds=5)  # after an origin that could not be reached, or refused
+_PATIENCE: Final = timedelta(seconds=5)  # with git, while plans wait to be read
+_PLAN: Final = "plan"  # the clone of the plan, in the data directory of a node
+_OWN: Final = 0.5  # seconds between checks whether the plan was changed here
+_SOON: Final = timedelta(seconds=5)  # after an origin that was unreachable, or refused
 
 
 @dataclass(frozen=True, slots=True)
 class Undelivered:
-    """Work of a member that is not where it belongs, as far as is known; never a guess."""
-
     member: str
-    place: str  # the tree that has it, or the machine that had it
-    commits: int | None = None  # None: nobody can look
+    place: str  # the tree that has it, or the node that had it
+    commits: int | None = None  # None: unknown
     tip: str | None = None  # the last of them
-    branch: str | None = None  # where they were put aside, for all to see
+    branch: str | None = None  # where they are kept
     reason: str = ""
 
     @classmethod
@@ -72,7 +70,7 @@ class Undelivered:
 class Brought:
     delivery: DeliveryResult | None = None  # None: there is no clone, so nothing is delivered
     undelivered: Undelivered | None = None
-    committed: str | None = None  # the commit of what the member left uncommitted
+    committed: str | None = None  # the commit of files that the agent left uncommitted
 
     @property
     def branch(self) -> str | None:
@@ -95,18 +93,18 @@ class Brought:
 
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """The clones that agents work in, beneath a data directory.
+    """The clones for agents, in a data directory.
 
-    They are made from the root and follow it, and their commits are fetched into it. So only the
-    root, whose settings no agent can change, speaks to the origin.
+    They are clones of the root and follow it, and their commits are fetched into it. So only the
+    root, whose settings no agent can change, connects to the origin.
     """
 
-    root: Path  # if it is no repository, agents work there itself
+    root: Path  # agents work in it if it is not a repository
     data: Path
-    local: Collection[StrPath] = ()  # origins on this machine that may be asked
-    origin: str | None = None  # of a root that is the engine's own clone, and follows it
-    # Whether files that an agent left uncommitted are committed and delivered as its commits are
-    # (deliver), or kept on a branch, for a person to take (branch); None: delivered if it is of the
+    local: Collection[StrPath] = ()  # allowed origins on this machine
+    origin: str | None = None  # of a root that is a clone made by the engine
+    # Whether files that an agent left uncommitted are committed and delivered like its commits
+    # (deliver), or kept on a branch for a user to merge (branch); None: delivered if it is of the
     # crew.
     uncommitted: str | None = None
     _locks: dict[str, int] = field(default_factory=dict, repr=False)
@@ -122,9 +120,9 @@ class Trees:
         return [each.name for each in found if is_repository(each)]
 
     async def take(self, agent: str, *, is_member: bool = False) -> Tree:
-        """Return a tree for one run of an agent, up to date as far as that is possible.
+        """Return a tree for one run of an agent, up to date if possible.
 
-        It is the same for every run. Only a run beside another one of the agent has a second.
+        It is the same for every run, except for a run concurrent with another of the agent.
         """
         if not is_repository(self.root):
             return Tree(self.root)
@@ -162,7 +160,7 @@ class Trees:
             raise
 
     def lock(self, key: str) -> str:
-        """Lock the first tree of an agent that no run works in, and return its key."""
+        """Lock the first unused tree of an agent, and return its key."""
         name = key.partition("~")[0]
         for directory in (self.data, self.data / "trees"):
             directory.mkdir(mode=0o700, exist_ok=True)
@@ -185,10 +183,10 @@ class Trees:
             os.close(descriptor)
 
     async def deliver(self, key: str, *, run: str, is_member: bool = True) -> Brought:
-        """Bring the work of a run home, and keep on a branch what cannot go in as it is.
+        """Deliver the work of a run, and keep on a branch what cannot be merged.
 
-        What the agent left uncommitted is committed in its name before. The tree then goes on
-        without what is kept.
+        What the agent left uncommitted is committed in its name first. The tree continues without
+        what is kept.
         """
         path, agent = self.path_of(key), key.partition("~")[0]
         if not is_repository(self.root) or not is_repository(path):
@@ -215,7 +213,7 @@ class Trees:
                 made = await plan.deliver(path, agent=agent, run=run)
             if made.branch is not None and not trouble:
                 await tree.start_over(self.root, spare=f"{agent}-{run}")
-        except (GitError, OSError) as error:  # the next delivery brings it
+        except (GitError, OSError) as error:  # the next delivery includes it
             made = replace(made, is_delivered=False, words=str(error))
         if made.is_delivered and not trouble:
             return Brought(made, committed=committed)
@@ -223,7 +221,6 @@ class Trees:
         return Brought(made, await self._left(key, made, reason), committed)
 
     async def undelivered(self, key: str) -> Undelivered | None:
-        """Return the work of an agent that is only in its clone; None if there is none."""
         if not is_repository(self.path_of(key)):
             return None
         waiting = DeliveryResult(is_delivered=False)
@@ -231,7 +228,7 @@ class Trees:
         return None if left.commits == 0 else left
 
     async def _recover(self, key: str, *, is_member: bool) -> None:
-        """Bring home what a run has left whose end no engine has seen."""
+        """Deliver the work of a run whose end no engine has recorded."""
         path = self.path_of(key)
         _remove_locks(path)
         tree = self._git(path)
@@ -239,7 +236,6 @@ class Trees:
             await self.deliver(key, run="recovered", is_member=is_member)
 
     async def _check_origin(self, path: Path) -> None:
-        """Refuse a clone whose commits were made for another origin."""
         if self.origin is not None:
             origin = repository.without_password(self.origin)
             if await origin_in(str(path)) != origin:
@@ -266,19 +262,17 @@ def _is_plan(name: str) -> bool:
 
 
 def _is_whole(path: Path) -> bool:
-    """Tell whether the repository of a clone is in the clone."""
     return (path / ".git").is_dir() and not (path / ".git").is_symlink()
 
 
 def _remove_locks(path: Path) -> None:
-    """Remove what a run that was killed has left: no other process works in its clone now."""
+    """Remove locks of a killed run: no other process works in its clone now."""
     if _is_whole(path):
         for name in ("index.lock", "HEAD.lock"):
             remove_stale(path / ".git" / name)
 
 
 def _move_away(path: Path) -> list[str]:
-    """Move away what is no repository any more, and return where it is, in words."""
     if not path.is_dir() or not any(path.iterdir()):
         return []
     places = (path.with_name(f"{path.name}~lost-{number}") for number in count(1))
@@ -289,9 +283,9 @@ def _move_away(path: Path) -> list[str]:
 
 @asynccontextmanager
 async def _whole(path: Path) -> AsyncIterator[Path]:
-    """Give a place to make a directory in, which is moved to *path* only once it is whole."""
+    """Yield a place to create a directory, which is moved to *path* once it is complete."""
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    new = path.with_name(f"{path.name}~")  # no member has such a name
+    new = path.with_name(f"{path.name}~")  # no agent has such a name
     await asyncio.to_thread(remove_tree, new)
     try:
         yield new
@@ -306,9 +300,9 @@ class ClusterError(HoraeError, code="cluster", exit_code=Exit.USAGE):
 
 @dataclass(slots=True)
 class FollowedPlan:
-    """The plan on this machine: a clone of its own, which follows a branch of the origin.
+    """A clone of the plan on this node, which follows a branch of the origin.
 
-    It does so at an interval, and when a commit is asked for.
+    It is updated at an interval, and when a certain commit is needed.
     """
 
     path: Path
@@ -316,18 +310,17 @@ class FollowedPlan:
     branch: str
     local: tuple[Path, ...] = ()
     every: timedelta = _SOON
-    trouble: str = ""  # why it is not as its origin has it, if it is not
-    head: str | None = None  # the commit that it holds
-    refresh: Callable[[], Awaitable[Iterable[str]]] | None = None  # gives what it has to say
+    trouble: str = ""  # why it is not up to date
+    head: str | None = None  # the commit that it has
+    refresh: Callable[[], Awaitable[Iterable[str]]] | None = None  # returns warnings
     moved: asyncio.Event = field(default_factory=asyncio.Event)
-    _tried: str | None = None  # the commit for which the origin was asked last
+    _tried: str | None = None  # the commit for which the origin was last fetched
     _updating: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @classmethod
     async def of(
         cls, root: Path, data: Path, *, local: tuple[Path, ...], branch: str | None
     ) -> FollowedPlan:
-        """Return the clone, in a data directory, of the origin of a plan root."""
         git = Git(root, local=local)
         url = await git.origin() if is_repository(root) else None
         if url is None:
@@ -350,7 +343,7 @@ class FollowedPlan:
                     await Git.clone_of(self.url, new, branch=self.branch, local=self.local)
                 return ""
             if await git.unshared():
-                await git.push()  # if somebody was first, that is merged below
+                await git.push()  # if another push came first, that is merged below
             pulled = await git.pull()
             if pulled.is_refused:
                 return f"{self.path}: {why_refused(pulled)}"
@@ -375,10 +368,10 @@ class FollowedPlan:
             wait = min(self.every, _SOON) if self.trouble else self.every
             with suppress(TimeoutError):  # the wait is over
                 async with asyncio.timeout(wait.total_seconds()):
-                    while self._mark() == mark:  # until the plan here is at another commit
+                    while self._mark() == mark:  # until another commit is checked out here
                         await asyncio.sleep(_OWN)
             async with self._updating:
-                mark = self._mark()  # before: what is committed meanwhile goes there next
+                mark = self._mark()  # before: what is committed meanwhile is pushed next
                 await self._tell_update()
 
     async def catch_up(self, commit: str) -> None:
@@ -402,20 +395,19 @@ class FollowedPlan:
 
 @dataclass(frozen=True, slots=True)
 class Commits:
-    """In which commit the files of a plan root stand, if it is under git."""
+    """The commit of files of a plan root, if it is under git."""
 
     root: Path
     local: tuple[Path, ...] = ()
 
     @property
     def log(self) -> Path | None:
-        """The file that git writes to whenever another commit is checked out."""
+        """The file that git appends to whenever another commit is checked out."""
         top = repository_of(self.root)
         here = None if top is None else layout(top)
         return None if here is None else Path(here.directory) / "logs" / "HEAD"
 
     async def of(self, files: Collection[str]) -> Revision | None:
-        """Return the last commit, and which of some files stand in it as they are."""
         top = repository_of(self.root)
         if top is None:
             return None
