@@ -1,1 +1,0 @@
-"""The org reader, one file per construct."""

@@ -1,4 +1,4 @@
-"""Diagnostics beside the parse: what a plan says that its writer may not have meant."""
+"""Diagnostics of a plan: text that may not do what its author meant."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WORD: Final = re.compile(r"\S+")
 
 
 def check(text: str, *, name: str = "-") -> list[Diagnostic]:
-    r"""Return what is odd in a plan, in the order of its lines.
+    r"""Return the problems of a plan, in the order of its lines.
 
     >>> [str(found) for found in check("* Pay\nDEADLINE: <2026-6-6>\n", name="pay.org")]
     ["pay.org:2:11: error date-shape: '2026-6-6' is not a valid date, so this timestamp is ignored"]
@@ -38,8 +38,7 @@ def check(text: str, *, name: str = "-") -> list[Diagnostic]:
 
 
 def check_plans(plans: Iterable[tuple[str, Plan]]) -> list[Diagnostic]:
-    """Return what is odd in several plans and between them, sorted by file and line."""
-    known: dict[str, str] = {}  # where each `:ID:` was first seen
+    known: dict[str, str] = {}  # the place where each `:ID:` was first used
     found: list[Diagnostic] = []
     for name, plan in plans:
         places, preamble = plan.places(), plan.preamble.removeprefix("\ufeff")
@@ -54,7 +53,6 @@ def check_plans(plans: Iterable[tuple[str, Plan]]) -> list[Diagnostic]:
 
 
 def _ids(headline: Headline, where: str, known: dict[str, str]) -> Iterator[SectionFinding]:
-    """Yield a finding for an `:ID:` that cannot be used or that another headline has."""
     name = headline.props.get("ID")
     if name is None:
         return
@@ -76,7 +74,7 @@ def _ids(headline: Headline, where: str, known: dict[str, str]) -> Iterator[Sect
 def wiring(plan: Plan) -> Iterator[tuple[int, SectionFinding]]:
     found = list(every(worlds(plan)))
     owned = {component.at for world in found for component in world.components}
-    makers: dict[str, str] = {}  # by what is put out: the first workflow that does
+    makers: dict[str, str] = {}  # by output: the first workflow that has it
     for world in found:
         for puts in world.producers:
             makers.setdefault(puts, world.name)
@@ -132,7 +130,7 @@ def component_findings(
 
 
 def _waiting(names: Sequence[str]) -> str:
-    """Return the sentence for a ring, whose first name stands at its end again."""
+    """Return the message for a cycle, whose first name is repeated at its end."""
     if len(names) == 2:
         return f"component {shown(names[0])} depends on itself"
     told = [shown(name) for name in (names if len(names) < 9 else [*names[:4], *names[-2:]])]
@@ -146,14 +144,13 @@ def _argument(component: Component, key: str, value: str) -> int:
     if block is None:
         return 0
     words = list(_WORD.finditer(block.opening))
-    # The last counts, so the last is meant.
     for word, after in zip(reversed(words[:-1]), reversed(words), strict=True):
         if word[0] == key and after[0] == value:
             return block.span.start + word.start()
     return block.span.start
 
 
-CALLS: Final = frozenset({"COMMAND", "POST"})  # what a headline may call in place of components
+CALLS: Final = frozenset({"COMMAND", "POST"})  # what a headline may call instead of components
 _LONGEST: Final = 60
 
 
@@ -163,7 +160,7 @@ class SectionFinding(NamedTuple):
     severity: Severity
     message: str
     fix: str | None = None
-    width: int = 0  # of the words it is about, where a caret under them helps
+    width: int = 0  # of the words to underline, if that helps
 
     def located(self, file: str, place: SectionPlace, text: str) -> Diagnostic:
         line = place.line + text.count("\n", 0, self.at)
@@ -183,18 +180,16 @@ Check = Callable[["Headline"], Iterator[SectionFinding]]
 
 
 def place_of(headline: Headline, key: str) -> int:
-    """Return where the value of a property stands; 0, the headline, if it has none."""
     lines = properties(headline.text, headline.drawer) if headline.drawer else ()
     return max((line.at.start for line in lines if line.key == key and line.value), default=0)
 
 
 def is_fired(headline: Headline) -> bool:
-    """Tell whether time can fire the headline: a workflow, or one that calls something."""
     return "workflow" in headline.tags or not CALLS.isdisjoint(headline.props)
 
 
 def shown(text: str) -> str:
-    """Return *text* as a message can hold it: quoted, cut if long, nothing left to obey."""
+    """Return *text* for a message: quoted, shortened, without control characters."""
     return repr(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…")
 
 
@@ -213,7 +208,7 @@ _UNSIGNED: Final = re.compile(r"[1-9][0-9]{0,5}[hdwmy]")  # a repeater without i
 _RANGE: Final = re.compile(r"[>\]]--[<\[]")
 _RANGE_MIDDLE: Final = re.compile(r"(?<=[>\]])--(?=[<\[])")
 _PROSE: Final = re.compile(
-    r"^[ \t]*+(?:#[ \t]|(?i:scheduled|deadline|closed):)[^\n]*+"  # a remark; layout speaks of these
+    r"^[ \t]*+(?:#[ \t]|(?i:scheduled|deadline|closed):)[^\n]*+"  # a comment or planning
     r"|(<\d{4}-\d\d-\d\d[^<>\n]{0,60}>)",
     re.ASCII | re.MULTILINE,
 )
@@ -288,7 +283,7 @@ def _silent(stamp: Stamp) -> SectionFinding:
 
 
 def _meant(token: str) -> str | None:
-    """Return how an almost-date is written right; "" if that cannot be told, None if it is none."""
+    """Return the corrected form of an almost-date; "" if unknown, None if it is not one."""
     if iso := _ISO.fullmatch(token):
         return f"{iso[1]} {iso[2]}" if _real_date(iso[1]) else ""
     if almost := _ALMOST.fullmatch(token):
@@ -333,7 +328,7 @@ def _day_name(stamp: Stamp, day: date, tokens: list[str]) -> Iterator[SectionFin
             message = f"{day} is a {right}, not a {token}; the date is used"
             fix = stamp.text.replace(token, right, 1)
             yield warning(stamp.start, "day-name", message, fix)
-            return  # one is enough: a stamp may hold any number of words
+            return  # one is enough: a timestamp may contain any number of words
 
 
 def _repeater(at: int, text: str, *, has_time: bool) -> Iterator[SectionFinding]:
@@ -368,7 +363,7 @@ def _never_fires(headline: Headline) -> Iterator[SectionFinding]:
             yield SectionFinding(planning.scheduled.start, "inactive", Severity.INFO, message)
         return
     if (planning and planning.scheduled) or "AFTER" in headline.props:
-        return  # its stamp says nothing, and that was said; or it follows other entries
+        return  # its timestamp has been reported; or it follows other entries
     if planning and headline.deadline is not None and planning.deadline:
         message = "this entry has only a DEADLINE, which never fires"
         fix = "add SCHEDULED: with the time to run"
@@ -376,7 +371,7 @@ def _never_fires(headline: Headline) -> Iterator[SectionFinding]:
         return
     if "workflow" not in headline.tags:
         return  # a command that runs on request may have times in its text
-    # The first active timestamp in title or text, outside blocks and remarks.
+    # The first active timestamp in title or text, outside blocks and comments.
     text, start = bare(headline.text, headline.body), headline.below
     found = chain(_PROSE.finditer(text, 0, start), _PROSE.finditer(text, headline.body))
     if (prose := next((each for each in found if each[1]), None)) is not None:
@@ -417,7 +412,7 @@ _PLANNING_ANY: Final = re.compile(
 _DRAWER: Final = re.compile(r"^[ \t]*+:(?i:properties):[ \t]*+\r?$", re.MULTILINE)
 _NEAR_KEYWORD: Final = re.compile(r"^[ \t]*+([A-Z]{5,10}):[ \t]", re.MULTILINE)
 _STARS: Final = re.compile(r"(\*+)[^*\s]")
-# A line with stars that is no headline, with what only stands below a headline.
+# A line of stars that is not a headline, although it is followed by planning or a drawer.
 _UNSPACED: Final = re.compile(
     rf"^{_STARS.pattern}[^\n]*\n(?:{_PLANNING.pattern}|[ \t]*+:(?i:properties):[ \t]*+\r?$)",
     re.MULTILINE,
@@ -460,7 +455,6 @@ def _planning_line(headline: Headline) -> Iterator[SectionFinding]:
 
 
 def _planned_twice(headline: Headline) -> Iterator[SectionFinding]:
-    """Yield one finding for each keyword that stands on the planning line again."""
     line = headline.planning
     if line is None:
         return
@@ -548,7 +542,7 @@ def _property_drawer(headline: Headline) -> Iterator[SectionFinding]:
 
 def _tags(headline: Headline) -> Iterator[SectionFinding]:
     line = line_at(headline.text, 0).rstrip()
-    for meant in _NEAR:  # one finding for each, however many tags are near to it
+    for meant in _NEAR:  # one finding for each, however many tags are similar
         tag = next((tag for tag in headline.tags if _is_near(tag, meant)), None)
         if tag is not None:
             at = max(line.rfind(f":{tag}:") + 1, 0)
@@ -562,7 +556,6 @@ def _tags(headline: Headline) -> Iterator[SectionFinding]:
 
 
 def _is_near(word: str, known: str) -> bool:
-    """Tell whether *word* is one letter, or only capitals, away from *known*."""
     if word == known or abs(len(word) - len(known)) > 1:
         return False
     word = word.lower()
@@ -586,13 +579,12 @@ def _open_block(headline: Headline) -> Iterator[SectionFinding]:
 
 
 def unread(headline: Headline) -> SectionFinding | None:
-    """Return why the planning line or the drawer of a headline is not read, if one is not."""
     text, below = headline.text, headline.below
     if text.find(":", below) < 0:
         return None
     is_planned = headline.planning or not _PLANNING_ANY.match(text, below)
     if is_planned and (headline.drawer or not _DRAWER.search(text)):
-        return None  # so nearly all of them cost little
+        return None  # the usual case
     for each in (_planning_line, _property_drawer):
         for found in each(headline):
             if found.code in _UNREAD:

@@ -1,8 +1,7 @@
-"""A whole plan: preamble, then one section per headline, each parsed from its own text alone.
+"""A plan as a whole: a preamble and one section per headline, each parsed from its text alone.
 
-In a section's body, what is inside another block, a drawer or a list item does not count. Every
-search for an end goes through one table of ends, so that a hundred thousand blocks left open cost
-one pass.
+In a section's body, the content of another block, a drawer or a list item does not count. All
+searches for an end use one table of ends, so that a hundred thousand unclosed blocks cost one pass.
 """
 
 from __future__ import annotations
@@ -107,7 +106,7 @@ def keywords(section: str, start: int = 0) -> list[Keyword]:
 
 
 def bare(section: str, start: int = 0) -> str:
-    """Return the section with all that stands inside blocks blanked out, places kept."""
+    """Return the section with the content of blocks blanked, so that offsets stay."""
     if "#+" not in section:
         return section
     ends = _Ends(section, start)
@@ -129,9 +128,9 @@ def elements(section: str, start: int = 0) -> Iterator[Block | Keyword]:
     if "#+" not in section:
         return
     if start == 0 and section.startswith("\ufeff"):
-        start = 1  # a byte-order mark is part of no line
+        start = 1  # a byte-order mark is not part of a line
     ends, at, stop = _Ends(section, start), start, len(section)
-    item: int | None = None  # the indentation of the list that we are in; -1 in a footnote
+    item: int | None = None  # the indentation of the current list; -1 in a footnote
     blank = 0
     while at < stop:
         line = _LINE.match(section, at)
@@ -212,7 +211,7 @@ class _Ends:
         return _first(self._blocks.get(kind, []), after)
 
     def skip(self, begin: int, text: str, after: int) -> int:
-        """Return where what the line opens is over: a block, a drawer, or the line itself."""
+        """Return the end of what a line opens: a block, a drawer, or the line itself."""
         end: Span | None = None
         if opening := _BEGIN.match(text):
             kind = opening[1]
@@ -231,12 +230,12 @@ def _first(ends: list[Span], after: int) -> Span | None:
     return ends[index] if index < len(ends) else None
 
 
-LARGE: Final = 1 << 18  # characters of text from which on it is worth it
-_NEW: Final = 20_000  # things made before the collector looks at them: a few megabytes
+LARGE: Final = 1 << 18  # characters of text from which on it pays off
+_NEW: Final = 20_000  # allocations between two collections: a few megabytes
 
 
 def calm_collector() -> None:
-    """Let the collector pass over what is here by now, and look at the rest less often."""
+    """Freeze existing objects for the garbage collector, and run it less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_NEW, 20, 100)
@@ -254,7 +253,7 @@ def collector_paused(*, when: bool) -> Iterator[None]:
         gc.enable()
 
 
-# A plan that is misread looks like a plan that asks for nothing, so the reader is tried on this.
+# A misread plan would look like one without entries, so the reader is tested with this.
 _TEXT: Final = """\
 * TODO Nightly backup :workflow:
 SCHEDULED: <2026-06-06 Sat 06:00 +1d>
@@ -272,8 +271,6 @@ _ROW: Final[dict[str, object]] = {
 
 
 class HeadlineRow(TypedDict):
-    """A headline as plain data; the keys stand in the order in which they are printed."""
-
     deadline: TimestampData | None
     id: str | None
     level: int
@@ -285,13 +282,13 @@ class HeadlineRow(TypedDict):
 
 
 def query(text: str) -> list[HeadlineRow]:
-    """Return what is written on each headline of a plan."""
+    """Return the data of each headline of a plan."""
     with collector_paused(when=len(text) > LARGE):
         return [row(headline) for headline in read(text).headlines]
 
 
 def parse_timestamp(text: str) -> TimestampData | None:
-    """Return what one bracketed stamp says, or None if it is not one."""
+    """Return the data of a timestamp in brackets, or None if it is not one."""
     found = read_timestamp(text)
     return found.data() if found else None
 
@@ -312,9 +309,9 @@ def row(headline: Headline) -> HeadlineRow:
 
 
 def misread() -> str | None:
-    """Return what is wrong if a text whose meaning is known is not read as it should be.
+    """Return what is wrong if a known text is misread by the `re` of this Python.
 
-    The `re` of Python 3.11.0 to 3.11.4 reads some patterns wrongly: no schedule was armed.
+    That of Python 3.11.0 to 3.11.4 reads some patterns wrongly: no schedule was armed.
     """
     found = query(_TEXT)
     row = dict(found[0]) if len(found) == 1 else {}

@@ -21,7 +21,6 @@ _TAG: Final = re.compile(r"[^\s:]++")
 
 
 def read_headline(section: str, states: frozenset[str]) -> Headline:
-    """Return the headline that *section* begins with; the section must begin with one."""
     head = _HEAD.match(section)
     assert head is not None, "a section begins with stars and a space"
     stars, state, title = head.group(1, 2, 3)
@@ -44,14 +43,13 @@ def read_headline(section: str, states: frozenset[str]) -> Headline:
     if head.end(4) > 0:
         planning = read_planning(section, head.start(4), head.end(4))
         body = planning.end if planning is not None else body
-    if head.start(5) == body:  # else a planning line that is void stands between
+    if head.start(5) == body:  # else an invalid planning line is between them
         drawer = read_drawer(section, body)
         body = drawer.end if drawer is not None else body
     return Headline(section, len(stars), state, priority, title, tags, planning, drawer, body)
 
 
 def _split_tags(title: str) -> tuple[str, tuple[str, ...]]:
-    """Return title and tags; a last word in colons is cut even if it is no tag."""
     head, _, last = title.rpartition(" ")
     if head[-1:].isalnum() and _TAG_RUN.fullmatch(last) and "::" not in last:
         return head, tuple(last[1:-1].split(":"))
@@ -59,7 +57,7 @@ def _split_tags(title: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _split_tag_runs(title: str) -> tuple[str, tuple[str, ...]]:
-    """Return title and tags, matched from the end of the line: tags look the same from there."""
+    """Return title and tags, matched from the end of the line."""
     turned, at = _lettered(title)[::-1], 0
     while run := _RUN.match(turned, at):
         at = run.end()
@@ -73,16 +71,16 @@ def _split_tag_runs(title: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _lettered(title: str) -> str:
-    """Return *title*, as long as it is, with each mark as a letter: it is part of one."""
+    """Replace each combining mark in *title* by a letter, as it belongs to one."""
     if title.isascii():
         return title
-    from unicodedata import category  # few titles come here
+    from unicodedata import category  # for the few titles with other characters
 
     return "".join("_" if category(sign)[0] == "M" else sign for sign in title)
 
 
 class Parts(NamedTuple):
-    """Where the parts of a headline's first line stand; a part that is absent is empty."""
+    """The spans of the parts of a headline's first line; a missing part is empty."""
 
     stars: Span
     state: Span
@@ -94,8 +92,8 @@ class Parts(NamedTuple):
 def parts(headline: Headline) -> Parts:
     text = headline.text
     line = text.partition("\n")[0].rstrip()
-    stop = max(len(line), headline.level + 1)  # a bare headline keeps its blank
-    at = _skip(text, headline.level, stop, blanks=" \t")  # a state behind other space is none
+    stop = max(len(line), headline.level + 1)  # an empty headline keeps its blank
+    at = _skip(text, headline.level, stop, blanks=" \t")  # a state after other whitespace is none
     state = Span(at, at + len(headline.state or ""))
     at = _skip(text, state.end, stop)
     priority = Span(at, at + (4 if headline.priority is not None else 0))
@@ -111,13 +109,13 @@ def _skip(text: str, at: int, stop: int, *, blanks: str = "") -> int:
     return at
 
 
-# A bracketed text, or two as a range. What is inside is for the classifier: one pair of
-# brackets of its own may stand there, and a pair that does not match says nothing. Their
-# number is bounded, since what can be given back is remembered.
+# Text in brackets, or two as a range. The content is classified later: it may contain one pair of
+# brackets, and an unmatched pair is ignored. Their
+# number is bounded, because the regex engine stores backtracking states.
 _PLAIN: Final = r"[^<>\[\]\n]"
 _STAMP: Final = rf"[<\[](?:{_PLAIN}++|[<\[]{_PLAIN}*+[>\]]){{0,100}}[>\]]"
 _WORD: Final = r"(SCHEDULED|DEADLINE|CLOSED):"
-_ITEM: Final = re.compile(  # a comma may follow if another item does
+_ITEM: Final = re.compile(  # a comma may follow before another item
     rf"[ \t]*+{_WORD}[ \t]*+({_STAMP}(?:--{_STAMP})?)[ \t]*+(?:,(?=[ \t]*+{_WORD}))?"
 )
 _LINE_ENDS: Final = frozenset({"\n", "\r\n", "\r"})
@@ -131,7 +129,6 @@ def planning_items(section: str, start: int, end: int) -> Iterator[tuple[str, St
 
 
 def read_planning(section: str, start: int, end: int) -> Planning | None:
-    """Return the planning line at *start*, or None if other text on it voids it."""
     found: dict[str, Stamp] = {}
     at = start
     while item := _ITEM.match(section, at, end):
@@ -143,7 +140,6 @@ def read_planning(section: str, start: int, end: int) -> Planning | None:
 
 
 def planning_void_at(section: str, start: int) -> int:
-    """Return where the would-be planning line at *start* stops being one."""
     at = start
     while item := _ITEM.match(section, at):
         at = item.end()
@@ -153,22 +149,22 @@ def planning_void_at(section: str, start: int) -> int:
 
 
 _END: Final = r":[Ee][Nn][Dd]:[ \t]*+\r?(?:\n|\Z)"
-# A key is all up to the last colon before the blank.
+# A key extends to the last colon before the blank.
 _LINE: Final = re.compile(r"[ \t]*+:(\S+):[ \t]++([^\n]*+)\n")
-# What a reader takes for a line of a drawer: no end, and the last one may lack its newline.
+# A line of a drawer before its end; the last one may lack its newline.
 _INNER: Final = re.compile(r"(?![ \t]*+:[Ee][Nn][Dd]:(?!\S))[ \t]*+:\S+:[ \t]++[^\n]*+(?:\n|\Z)")
 _SOME_END: Final = re.compile(r"^[ \t]*+:[Ee][Nn][Dd]:", re.MULTILINE)
 _OPEN: Final = re.compile(r"[ \t]*+:(?ai:properties):[ \t]*+\r?\n")
-# So many lines at a time: each line that could be given back is remembered until the match ends.
+# Some lines at a time: backtracking states are stored until the match ends.
 _SOME: Final = rf"((?:[ \t]*+(?!{_END}):\S+:[ \t]++[^\n]*+\n){{0,64}})([ \t]*+{_END})?"
 _FIRST: Final = re.compile(_OPEN.pattern + _SOME)
 _MORE: Final = re.compile(_SOME)
 
 
 def read_drawer(section: str, start: int) -> Drawer | None:
-    r"""Return the drawer at *start*, or None if one of its lines voids it.
+    r"""Return the drawer at *start*, or None if one of its lines is invalid.
 
-    `:KEY+:` adds to what `:KEY:` says, wherever the two stand.
+    `:KEY+:` adds to the value of `:KEY:`, in any order.
 
     >>> read_drawer(":PROPERTIES:\n:ENV: A\n:ENV+: B\n:END:\n", 0).props
     {'ENV': 'A B'}
@@ -208,7 +204,7 @@ def properties(section: str, drawer: Drawer) -> Iterator[Property]:
 
 
 def drawer_void_at(section: str, start: int) -> int | None:
-    """Return where the line that voids a drawer begins, or the section ends; None: none does."""
+    """Return the offset of an invalid line in a drawer, or of the missing end; None if valid."""
     if read_drawer(section, start) is not None:
         return None
     opening = _OPEN.match(section, start)

@@ -14,9 +14,9 @@ from horae.org.plan import Diagnostic, Headline, Severity
 if TYPE_CHECKING:
     from enum import StrEnum
 
-MOST_HEADINGS: Final = 1_000  # of a page; nobody's day has more, and every tick reads it
+MOST_HEADINGS: Final = 1_000  # of a page: far more than any lifecycle has, and every tick reads it
 NAME_FIX: Final = "write one word of at most 64 letters, digits, dots, _ and -"
-_MOST_GUESSES: Final = 50  # of words that may be meant: a message is no search engine
+_MOST_GUESSES: Final = 50  # words for which a suggestion is searched
 _KEYED: Final = "write one :KEY: value per line, and :END: after the last"
 _OPEN: Final = re.compile(r"^[ \t]*+:PROPERTIES:[ \t]*+\r?\n", re.IGNORECASE | re.MULTILINE)
 _END: Final = re.compile(r"^[ \t]*+:END:[ \t]*+\r?(?:\n|\Z)", re.IGNORECASE | re.MULTILINE)
@@ -25,7 +25,7 @@ _PROPERTY: Final = re.compile(r"[ \t]*+:([A-Za-z][\w-]*+):[ \t]++(\S[^\n]*)", re
 
 
 class Heading(NamedTuple):
-    """A heading with the text below it; its drawer may stand anywhere before an inner heading."""
+    """A heading with the text below it; its drawer may be anywhere before an inner heading."""
 
     file: str
     name: str  # the title without tags
@@ -34,7 +34,7 @@ class Heading(NamedTuple):
     body: str  # without the heading and its drawer
     props: Mapping[str, str]
     places: Mapping[str, tuple[int, int]]  # line and column of each value
-    passed: tuple[tuple[int, int, str], ...]  # line, column and reason of what is not read
+    passed: tuple[tuple[int, int, str], ...]  # line, column and reason of what is ignored
     tags: tuple[str, ...]
 
     def found(
@@ -55,7 +55,7 @@ class Heading(NamedTuple):
 
 
 def headings(text: str, file: str) -> tuple[list[Heading], list[Diagnostic]]:
-    """Return the headings of one star in their order, and a finding if there are too many."""
+    """Return the headings of one star in order, and a finding if there are too many."""
     plan = read(text)
     tops = [index for index, headline in enumerate(plan.headlines) if headline.level == 1]
     places = plan.places()

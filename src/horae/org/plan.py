@@ -1,7 +1,7 @@
-"""What a plan is made of, and its timestamps: their shape alone is read.
+"""The parts of a plan, and its timestamps, of which only the shape is parsed.
 
-Named tuples, since they are made in a third of the time of a frozen dataclass. Offsets count
-characters from the start of the section, wherever it stands in a file.
+Named tuples, as they are created in a third of the time of a frozen dataclass. Offsets count
+characters from the start of the section, wherever it is in a file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 
 def is_id(text: str) -> bool:
-    """Tell whether *text* can name an entry, an agent or a task."""
+    """Return whether *text* is valid as the name of an entry, an agent or a task."""
     return _ID.fullmatch(text) is not None and text.strip(".") != ""
 
 
@@ -40,15 +40,11 @@ ScheduleData = TimestampData | CronData
 
 
 class Span(NamedTuple):
-    """A stretch of a section's text, end excluded."""
-
     start: int
     end: int
 
 
 class Stamp(NamedTuple):
-    """One bracketed text after a planning keyword, as written."""
-
     start: int
     end: int
     text: str
@@ -70,8 +66,8 @@ class Property(NamedTuple):
     key: str
     value: str
     line: Span
-    at: Span  # where the value stands
-    adds: bool = False  # `:KEY+:`: to what other lines say of the key
+    at: Span  # of the value
+    adds: bool = False  # `:KEY+:` adds to other lines of the key
 
 
 class Drawer(NamedTuple):
@@ -96,8 +92,6 @@ class Block(NamedTuple):
 
 
 class States(NamedTuple):
-    """The words that can stand as a state before a title."""
-
     todo: frozenset[str]
     done: frozenset[str]
 
@@ -110,8 +104,6 @@ DEFAULT_STATES: Final = States(frozenset({"TODO"}), frozenset({"DONE"}))
 
 
 class Headline(NamedTuple):
-    """A headline with the section under it, down to the next headline of any level."""
-
     text: str
     level: int
     state: str | None
@@ -120,11 +112,10 @@ class Headline(NamedTuple):
     tags: tuple[str, ...]
     planning: Planning | None
     drawer: Drawer | None
-    body: int  # where the text after headline, planning line and drawer begins
+    body: int  # the start of the text after headline, planning line and drawer
 
     @property
     def below(self) -> int:
-        """Where the line under the headline begins."""
         return self.text.find("\n") + 1 or len(self.text)
 
     @property
@@ -143,14 +134,14 @@ class Headline(NamedTuple):
 
 
 class SectionPlace(NamedTuple):
-    """Where a section begins in its file: characters from the start, and the line from 1."""
+    """The start of a section in its file: characters from 0, and the line from 1."""
 
     start: int
     line: int
 
 
 class Plan(NamedTuple):
-    """A plan, read without loss: preamble and sections joined are the text."""
+    """A plan, parsed without loss: preamble and sections joined are the text."""
 
     preamble: str
     headlines: tuple[Headline, ...]
@@ -169,7 +160,6 @@ class Plan(NamedTuple):
         ]
 
     def byte_span(self, index: int, span: Span) -> Span:
-        """Return where *span* of the headline at *index* stands in the file's bytes."""
         before = self.preamble + "".join(headline.text for headline in self.headlines[:index])
         text = self.headlines[index].text
         start = _octets(before) + _octets(text[: span.start])
@@ -181,13 +171,13 @@ def _octets(text: str) -> int:
 
 
 class Severity(StrEnum):
-    ERROR = "error"  # it will not do what it says
-    WARNING = "warning"  # it may not do what was meant
-    INFO = "info"  # worth knowing
+    ERROR = "error"  # it does not work as written
+    WARNING = "warning"  # it may not be what was meant
+    INFO = "info"  # for information
 
 
 class Diagnostic(NamedTuple):
-    """Something odd in a plan, with its place; the rest of the plan still reads."""
+    """A problem of a plan, with its place; the rest of the plan is still read."""
 
     file: str
     line: int
@@ -196,7 +186,7 @@ class Diagnostic(NamedTuple):
     severity: Severity
     message: str
     fix: str | None = None
-    width: int = 0  # of the words it is about, where a caret under them helps
+    width: int = 0  # of the words to underline, if that helps
 
     def data(self) -> dict[str, str | int | None]:
         names = ("code", "severity", "file", "line", "column", "message", "fix")
@@ -224,7 +214,7 @@ class Timestamp(NamedTuple):
 
 
 def parse_timestamp(text: str) -> Timestamp | None:
-    """Return what a bracketed stamp says, or None if it is not one.
+    """Parse a timestamp in brackets; None if it is not one.
 
     >>> parse_timestamp("<2026-06-06 Sat 06:00 +1d>")
     Timestamp(at='2026-06-06T06:00', repeat='+1d', active=True)
@@ -249,7 +239,6 @@ def parse_timestamp(text: str) -> Timestamp | None:
 
 
 def _is_date(token: str) -> bool:
-    """Tell whether the token has a date's shape: ten bytes, a dash at byte four."""
     if token.isascii():
         return len(token) == 10 and token[4] == "-"
     octets = token.encode("utf-8", "surrogatepass")
@@ -257,16 +246,16 @@ def _is_date(token: str) -> bool:
 
 
 def is_overdue(deadline: Timestamp, *, now: datetime, zone: ZoneInfo) -> bool:
-    """Tell whether an active deadline is past; one without a time has its whole day."""
+    """Return whether an active deadline is past; one without a time includes its day."""
     end = end_of(deadline, zone=zone)
     return end is not None and now > end
 
 
 def end_of(deadline: Timestamp | None, *, zone: ZoneInfo) -> datetime | None:
-    """Return when a deadline is over; None: a note, or a time that does not exist."""
+    """Return the end of a deadline; None if it is inactive, or its time does not exist."""
     if deadline is None or not deadline.active:
         return None
-    from horae.timing.repeater import parse_at  # not to read a plan
+    from horae.timing.repeater import parse_at  # not needed to read a plan
     from horae.timing.zone import instant
 
     try:

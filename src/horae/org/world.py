@@ -1,7 +1,7 @@
-"""What a plan resolves to: workflow headlines become worlds.
+"""The worlds of a plan: what its workflow headlines resolve to.
 
-Their blocks become components, which are wired by the names they put out and take in, each world by
-itself.
+Their blocks are components, which are connected by the names of their inputs and outputs, each
+world on its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _VALUED: Final = frozenset({":deps", ":uses", ":in", ":out", ":dir"})
 
 
 class Component(NamedTuple):
-    at: int  # which headline of the plan
+    at: int  # the index of its headline
     name: str
     block: Block | None
     deps: tuple[str, ...] = ()
@@ -44,12 +44,11 @@ class World(NamedTuple):
 
     @property
     def producers(self) -> dict[str, Component]:
-        """The component that puts out each name; of two, the later one."""
         return {component.puts: component for component in self.components if component.puts}
 
     @property
     def edges(self) -> list[tuple[Component, Component]]:
-        """(producer, consumer) for each input that a component of this world puts out."""
+        """(producer, consumer) for each input that a component of this world produces."""
         producers = self.producers
         return [
             (producers[component.takes], component)
@@ -59,8 +58,8 @@ class World(NamedTuple):
 
     @property
     def rings(self) -> list[list[Component]]:
-        """Components that wait for one another, in the order of their data, the first first."""
-        # A component has at most one producer: following them either ends or runs into one ring.
+        """Cycles of components that wait for one another, in the order of their data."""
+        # A component has at most one producer: following them either ends or leads into one cycle.
         source = {sink.at: producer for producer, sink in self.edges}
         seen: set[int] = set()
         found = []
@@ -115,25 +114,23 @@ class TangleData(TypedDict):
 
 
 class Finding(TypedDict):
-    """What `validate` and `upgrade` report."""
-
     level: Literal["error", "warn"]
     scope: str
     message: str
 
 
 def tangle(text: str) -> TangleData:
-    """Return the worlds that a plan resolves to."""
+    """Return the worlds of a plan."""
     return {"worlds": [world_data(world) for world in worlds(read(text))]}
 
 
 def validate(text: str) -> list[Finding]:
-    """Return what would keep the worlds of a plan from running; [] means nothing.
+    """Return what would keep the worlds of a plan from running.
 
-    An input must be put out inside the workflow that the component belongs to, at any depth of it.
+    An input must be an output inside the component's workflow, at any depth.
     """
     findings: list[tuple[int, Finding]] = []
-    inside: dict[int, set[str | None]] = {}  # by workflow: what is put out anywhere below it
+    inside: dict[int, set[str | None]] = {}  # by workflow: all outputs below it
     for world in reversed(list(every(worlds(read(text))))):
         sets = sorted((inside.pop(child.at) for child in world.workflows), key=len)
         produced = sets.pop() if sets else set()  # the largest grows, so that depth costs nothing
@@ -152,8 +149,8 @@ def validate(text: str) -> list[Finding]:
 
 
 def upgrade(old: str, new: str) -> list[Finding]:
-    """Return what those who rely on the *old* plan lose or must grant under the *new* one."""
-    # All worlds, nested ones too, by their names; of two, the later one.
+    """Return what users of the *old* plan lose or must grant with the *new* one."""
+    # All worlds, including nested ones, by name; of two, the later one.
     before, after = ({each.name: each for each in every(worlds(read(x)))} for x in (old, new))
     return [
         finding
@@ -176,7 +173,7 @@ def worlds(plan: Plan) -> list[World]:
     top: list[int] = []
     components: dict[int, list[Component]] = {}  # by the index of their workflow
     children: dict[int, list[int]] = {}
-    around: list[int] = []  # the workflows that we are in, outermost first
+    around: list[int] = []  # the enclosing workflows, outermost first
     for index, headline in enumerate(plan.headlines):
         while around and plan.headlines[around[-1]].level >= headline.level:
             around.pop()
@@ -199,7 +196,6 @@ def worlds(plan: Plan) -> list[World]:
 
 
 def every(found: Sequence[World]) -> Iterator[World]:
-    """Yield the worlds and those inside them, parents before children."""
     waiting = list(reversed(found))
     while waiting:
         world = waiting.pop()
@@ -209,7 +205,7 @@ def every(found: Sequence[World]) -> Iterator[World]:
 
 def world_data(world: World) -> WorldData:
     done: dict[int, WorldData] = {}
-    for each in reversed(list(every([world]))):  # children first, so that no depth is too deep
+    for each in reversed(list(every([world]))):  # children first, so that depth is unlimited
         done[each.at] = {
             "name": each.name,
             "schedule": each.schedule,
@@ -287,9 +283,9 @@ def _error(scope: str, message: str) -> Finding:
 
 class FlowStep(NamedTuple):
     number: int
-    name: str  # of the component; the second of two has its count behind it
+    name: str  # of the component; a second one has a number added
     component: Component
-    after: int | None  # the step whose output it takes; None is the workflow's input
+    after: int | None  # the step whose output it takes; None: the workflow's input
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,9 +294,9 @@ class Flow:
     followers: tuple[tuple[int, ...], ...]
 
     def downstream(self, number: int) -> list[int]:
-        """Return all that hang on a step, nearest first; it must not be in a ring."""
+        """Return all steps that depend on a step, nearest first; it must not be in a cycle."""
         found = list(self.followers[number])
-        for each in found:  # grows while it is walked
+        for each in found:  # grows during the iteration
             found.extend(self.followers[each])
         return found
 
@@ -315,14 +311,14 @@ class Flow:
 
 
 class Course:
-    """How far a flow has come: which steps may run now, given how those before them ended."""
+    """The progress of a flow: which steps may run, given how earlier ones ended."""
 
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
         self._ready = deque(step.number for step in flow.steps if step.after is None)
 
     def take(self) -> int | None:
-        """Return a step that may run now, and never again; None if there is none yet."""
+        """Return a step that may run, once; None if there is none yet."""
         return self._ready.popleft() if self._ready else None
 
     def end(self, number: int, *, is_good: bool) -> list[int]:
@@ -350,6 +346,5 @@ def flow_of(world: World) -> Flow:
 
 
 def has_own_clock(world: World) -> bool:
-    """Tell whether a workflow fires by itself: by a cron rule, or an active stamp."""
     schedule = world.schedule
     return schedule is not None and ("cron" in schedule or bool(schedule.get("active")))
