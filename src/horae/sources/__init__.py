@@ -1,1 +1,0 @@
-"""Where entries come from, one package per feature."""

@@ -1,1 +1,0 @@
-"""Agent definitions, the registry, and the one function that runs an agent."""

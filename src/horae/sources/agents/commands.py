@@ -1,4 +1,4 @@
-"""`agents` and `agent`: who there is, what each may do, and a run of one of them."""
+"""`agents` and `agent`: list agents, show one, run one, and manage its kept work."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 ASKED: Final = "Do one run now. If there is nothing to do, answer NO-WORK and say why."
 _KEPT, _TOLD = "kept", "told, not kept"
-_LABELS: Final = {"obstacle": "problem"}  # of `agent show`, if not the key itself
+_LABELS: Final = {"obstacle": "problem"}  # in `agent show`, where not the key itself
 _TOOLS_ARE: Final = {_KEPT: "enforced", _TOLD: "not enforced, only in HORAE_TOOLS"}
 
 _name = click.argument("name", metavar="NAME")
@@ -134,7 +134,7 @@ def run(
     except DurationError as error:
         raise click.UsageError(f"--timeout: {error}.") from None
     limit = limit or agent.definition.timeout or config.run_timeout
-    # As in the engine: a program that cannot keep the policy of a card is not started.
+    # As in the engine: a program that cannot enforce the policy of a card is not started.
     tools = None if known.card is None else known.policy
     text = sys.stdin.read() if prompt == "-" else prompt or ASKED
 
@@ -166,7 +166,6 @@ def run(
 async def _host(
     config: Config, registry: runner.Registry, limit: timedelta
 ) -> AsyncIterator[tuple[runner.AgentHost, runner.Part]]:
-    """Give what runs an agent without an engine, in a directory that is gone afterwards."""
     with TemporaryDirectory(prefix="horae-agent-") as home:
         place = RunSettings(
             Path(config.root).resolve(), Path(home), os.environ, limit, named=secrets_of(config)
@@ -182,7 +181,7 @@ async def _host(
 async def _follow(
     held: runner.AgentRun, ending: asyncio.Future[Ended], log: Path, screen: RunScreen
 ) -> None:
-    """Show what a run puts out as it comes; into a pipe, of an event stream the answer alone."""
+    """Print the output of a run as it comes; into a pipe, only the answer in an event stream."""
     has_events = held.how.answers in EVENTS
     if has_events and not sys.stdout.isatty():
         ended = await ending
@@ -253,17 +252,12 @@ def _print_table(rows: list[dict[str, Any]], hint: str) -> None:
 
 
 def _spent(facts: Mapping[str, object]) -> str:
-    """Return what a run took, in words.
-
-    >>> _spent({"tokens": 1200, "cost": 0.02, "steps": 3})
-    ' (3 steps, 1200 tokens, $0.02)'
-    """
     forms = {"steps": "{} steps", "tokens": "{} tokens", "cost": "${}"}
     told = ", ".join(form.format(facts[key]) for key, form in forms.items() if key in facts)
     return f" ({told})" if told else ""
 
 
-# Work that is kept on branches.
+# Work kept on branches
 
 
 async def _kept_in(config: Config) -> tuple[Git, list[KeptWork]]:
@@ -273,7 +267,6 @@ async def _kept_in(config: Config) -> tuple[Git, list[KeptWork]]:
 
 
 def _named(name: str, kept: Sequence[KeptWork]) -> KeptWork:
-    """Return the work of a name: AGENT/RUN, its branch, or AGENT if it has one only."""
     wanted = name.removeprefix(f"{WORK}/")
     own = [each for each in kept if each.name.partition("/")[0] == wanted]
     exact = [each for each in kept if each.name == wanted] or own
@@ -299,8 +292,6 @@ def _data(work: KeptWork) -> dict[str, Any]:
 def _with_work(
     root: str, name: str, act: Callable[[Git, KeptWork], Awaitable[_Done]]
 ) -> tuple[Git, KeptWork, _Done]:
-    """Do something with the work of a name; return the repository, the work and what came of it."""
-
     async def done() -> tuple[Git, KeptWork, _Done]:
         git, kept = await _kept_in(load(root))
         found = _named(name, kept)

@@ -1,4 +1,4 @@
-"""What programs and providers say of a usage limit, and when it is over.
+"""Messages of programs and providers about usage limits, and when a limit ends.
 
 You've hit your session limit · resets 3:10am (America/Bogota)      Claude Code
 You've hit your usage limit. Try again at Aug 8th, 2026 12:30 PM.   Codex
@@ -22,12 +22,10 @@ if TYPE_CHECKING:
 
 
 class Fault(StrEnum):
-    """What of a provider ended a run."""
-
-    LIMIT = "limit"  # the account has used what it may
+    LIMIT = "limit"  # the account has reached its usage limit
     OVERLOAD = "overload"
-    ERROR = "error"  # another error of the provider, or none could be reached
-    BUDGET = "budget"  # the program has spent what it was let spend
+    ERROR = "error"  # another error of the provider, or it was unreachable
+    BUDGET = "budget"  # the program has reached its budget
 
 
 _LIMIT: Final = re.compile(
@@ -72,11 +70,11 @@ _AFTER: Final = re.compile(
 )
 _PART: Final = re.compile(r"(\d{1,6}(?:\.\d+)?)\s*([dhms])", re.IGNORECASE)
 _UNITS: Final = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
-_JUST_NOW: Final = timedelta(minutes=10)  # so long ago a time of day is the one that is meant
+_JUST_NOW: Final = timedelta(minutes=10)  # a time of day this long ago means today
 
 
 def fault_in(said: str, *, status: int | None = None) -> Fault | None:
-    """Return what of a provider was the cause of an error, by its HTTP status or its words.
+    """Return the fault of a provider in an error, by its HTTP status or its message.
 
     >>> fault_in("You've hit your session limit · resets 3:10am"), fault_in("no such file")
     (<Fault.LIMIT: 'limit'>, None)
@@ -94,7 +92,7 @@ def fault_in(said: str, *, status: int | None = None) -> Fault | None:
 
 
 def reset_in(said: str, *, now: datetime) -> datetime | None:
-    """Return when a limit is over, if an error says so; a time of day is the next one.
+    """Return when a limit ends, if an error says so; a time of day is the next one.
 
     >>> now = datetime(2026, 11, 18, 22, tzinfo=UTC)
     >>> str(reset_in("session limit · resets 3:10am (America/Bogota)", now=now))
@@ -117,7 +115,6 @@ def reset_in(said: str, *, now: datetime) -> datetime | None:
 
 
 def at_epoch(seconds: object) -> datetime | None:
-    """Return a time that is written in seconds since 1970, if it is one."""
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if not is_number or not 0 < seconds < 1 << 33:  # type: ignore[operator]
         return None
@@ -129,7 +126,7 @@ def _at(found: re.Match[str], now: datetime) -> datetime | None:
         place: tzinfo | None = zone(found["zone"]) if found["zone"] else None
     except ScheduleError:
         place = None
-    here = now.astimezone(place)  # without a zone the time is that of this machine
+    here = now.astimezone(place)  # without a zone, the local time of this machine
     since = here - _JUST_NOW
     hour = int(found["hour"]) % 12 + 12 * (found["half"].lower() == "p")
     try:
@@ -147,7 +144,7 @@ def _at(found: re.Match[str], now: datetime) -> datetime | None:
 
 
 def retry_after(headers: Mapping[str, str], *, now: datetime) -> datetime | None:
-    """Return the time that a `Retry-After` names, in seconds or as a date.
+    """Parse a `Retry-After`, in seconds or as a date.
 
     >>> str(retry_after({"retry-after": "90"}, now=datetime(2026, 1, 1, tzinfo=UTC)))
     '2026-01-01 00:01:30+00:00'

@@ -1,7 +1,7 @@
 """Calls a model until it is done: `python -I -m horae.sources.agents.model`, its input the order.
 
-What the model writes, its calls of tools and their results are printed as they come, a turn of the
-transcript a line, and all that is known at the end stands in a file.
+The text of the model, its tool calls and their results are printed as they come, one turn of the
+transcript per line; a report is written to a file at the end.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from pydantic_ai.usage import RunUsage
 
 
-STEPS: Final = 60  # answers of the model in one run
+STEPS: Final = 60  # answers of the model in a run
 TOKENS: Final = 2_000_000
-CALL_SECONDS: Final = 300  # for one answer of the model
-RETRIES: Final = 2  # of a call that the provider could not take
+CALL_SECONDS: Final = 300  # for an answer of the model
+RETRIES: Final = 2  # of a call that the provider rejected as overloaded
 DONE: Final = "Done"
 
 _PR_SET_DUMPABLE: Final = 4
@@ -52,7 +52,7 @@ class MissingExtraError(HoraeError, code="missing_extra"):
 
 @dataclass(frozen=True, slots=True)
 class ModelOrder:
-    """What a model is to do; `key` and `secrets` are names of variables, never values."""
+    """The order for a model; `key` and `secrets` are names of variables, never values."""
 
     agent: str
     model: str
@@ -61,7 +61,7 @@ class ModelOrder:
     system: str
     prompt: str
     tools: dict[str, object]
-    result: str  # the file for what is known at the end
+    result: str  # the file of the report
     secrets: Sequence[str] = ()
     steps: int = STEPS
     tokens: int = TOKENS
@@ -77,8 +77,8 @@ class Report:
     tokens_in: int = 0
     tokens_out: int = 0
     cost: float | None = None
-    status: int | None = None  # with which the provider refused to answer
-    resets_at: float | None = None  # when it answers again, in seconds since 1970
+    status: int | None = None  # of the provider's refusal
+    resets_at: float | None = None  # the end of a limit, in seconds since 1970
     log: tuple[dict[str, object], ...] = ()
 
 
@@ -93,7 +93,7 @@ def require_extra() -> None:
 async def work(
     order: ModelOrder, *, environ: Mapping[str, str], work_in: Path, say: Callable[[Turn], None]
 ) -> Report:
-    """Let a model work until it is done, has gone too far, or cannot be reached."""
+    """Run a model until it is done, exceeds a limit, or is unreachable."""
     from pydantic_ai.usage import RunUsage
 
     secrets = [environ[name] for name in (order.key, *order.secrets) if environ.get(name)]
@@ -102,7 +102,7 @@ async def work(
     box = Toolbox(
         work_in,
         policy := tool_policy.parse_policy(order.tools),
-        # A command has no use for the key of the model.
+        # Commands do not get the key of the model.
         environment={name: value for name, value in environ.items() if name != order.key},
         spellings=spellings,
         agent=order.agent,
@@ -115,7 +115,7 @@ async def work(
         text = await _answer(order, box, policy, usage, key=environ.get(order.key, ""))
     except asyncio.CancelledError:
         error = "the run was terminated"
-    except Exception as failure:  # a library's errors are many, and each is an end of the run
+    except Exception as failure:  # a library has many errors, and each ends the run
         error, refused = _words(failure, order), _refused(failure)
     finally:
         box.close()
@@ -165,7 +165,7 @@ async def _answer(
                     box.tell(TurnKind.TEXT, said)
         assert run.result is not None, "it has come to its end"
         answer = run.result.output
-        if answer != said:  # it is the last word of a call
+        if answer != said:  # it is in the last call
             box.tell(TurnKind.TEXT, answer)
         return answer
 
@@ -190,7 +190,7 @@ def _offered(box: Toolbox, policy: tool_policy.ToolPolicy) -> list[Tool[None]]:
 
 
 def is_offered(policy: tool_policy.ToolPolicy, tool: str) -> bool:
-    """Tell whether a model is shown a tool: WebFetch only if it is allowed by its name."""
+    """Return whether a model gets a tool: WebFetch only if a pattern allows it by name."""
     if tool == tool_policy.FETCH:
         return policy.names(tool_policy.FETCH)
     is_in_part = any(pattern.tool == tool and pattern.argument for pattern in policy.tools)
@@ -198,7 +198,6 @@ def is_offered(policy: tool_policy.ToolPolicy, tool: str) -> bool:
 
 
 def _cost(order: ModelOrder, usage: RunUsage) -> float | None:
-    """Return what it cost in US dollars, if this provider's prices for this model are known."""
     from decimal import Decimal
 
     from genai_prices import calc_price
@@ -221,7 +220,7 @@ def _refused(failure: Exception) -> _Refused:
 
     cause = failure.__cause__
     if isinstance(cause, APIConnectionError):
-        return _Refused(502)  # as a gateway says that cannot reach it
+        return _Refused(502)  # like a gateway that cannot reach it
     if not isinstance(failure, ModelHTTPError) or not isinstance(cause, APIStatusError):
         return _Refused()
     over = retry_after(cause.response.headers, now=SystemClock().now())
@@ -246,9 +245,9 @@ def _words(failure: Exception, order: ModelOrder) -> str:
 
 
 def main() -> int:
-    """Do what the order on the input says; SIGTERM ends it, and what is known is still told."""
-    # Other processes of the same user must not read our variables, where that can be had.
-    with suppress(OSError, AttributeError):  # another system than Linux
+    """Run the order in the input; SIGTERM ends it, and the report is still written."""
+    # Other processes of the user must not read our variables, where that can be prevented.
+    with suppress(OSError, AttributeError):  # only Linux
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     order = ModelOrder(**json.load(sys.stdin.buffer))
 
@@ -266,7 +265,7 @@ def main() -> int:
         report = asyncio.run(run())
     except MissingExtraError as error:
         report = Report(error=str(error), model=order.model)
-    # Without a report the run fails, and says that there is none.
+    # Without a report the run fails with that reason.
     with suppress(OSError), private_file(order.result) as file:
         file.write(json.dumps(asdict(report)).encode())
     if report.error:

@@ -1,7 +1,7 @@
-"""Agent programs that are known: how each is called, and how its answer is read.
+"""Known agent programs: how each is called, and how its answer is parsed.
 
-Each row was checked with the program in the version that it names. No text of a stranger becomes an
-option: a value stands behind a `=`, or as a word that cannot begin with a dash.
+Each row was checked with the version of the program that it names. Untrusted text never becomes an
+option: a value follows a `=`, or is a word that cannot begin with a dash.
 """
 
 from __future__ import annotations
@@ -25,55 +25,55 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-PROMPT_FILE: Final = "{prompt_file}"  # in a command, where the file with the prompt is
-SESSION: Final = "{session}"  # in a row, where the id of a session is
-_LAST: Final = 4000  # characters of an output that may say of a limit
-_CANDIDATES: Final = 64  # places where an answer may begin, looked at from the end
-_MOST: Final = 10**12  # of anything that is counted
+PROMPT_FILE: Final = "{prompt_file}"  # in a command: the path of the file with the prompt
+SESSION: Final = "{session}"  # in a row: the id of a session
+_LAST: Final = 4000  # characters of an output that are searched for a limit
+_CANDIDATES: Final = 64  # places where an answer may begin, from the end
+_MOST: Final = 10**12  # of any count
 _MODEL: Final = re.compile(r"[A-Za-z0-9@][\w.:/@+-]{0,199}", re.ASCII)
 
 
 class Reach(StrEnum):
-    """How much of a tool policy a program can be made to keep."""
+    """How far a program can enforce a tool policy."""
 
     PATTERNS = "patterns"  # each tool, and patterns
     READING = "reading"  # only that nothing is written
-    NOTHING = "nothing"  # it can be told, and may not listen
+    NOTHING = "nothing"  # nothing: the policy is only part of the prompt
 
 
 class Answers(StrEnum):
-    TEXT = "text"  # what it prints is the answer
-    CLAUDE = "claude"  # a line of JSON for each event, the last one with `result`
-    CODEX = "codex"  # a line of JSON for each event
-    GEMINI = "gemini"  # a line of JSON for each event, or one object with `response`
+    TEXT = "text"  # the answer is the output
+    CLAUDE = "claude"  # a line of JSON per event, the last one with `result`
+    CODEX = "codex"  # a line of JSON per event
+    GEMINI = "gemini"  # a line of JSON per event, or one object with `response`
     AIDER = "aider"  # text, with a line about tokens and cost
     LLM = "llm"  # text, with a line about tokens
-    MODEL = "model"  # our own: a turn a line, and a file with the answer
+    MODEL = "model"  # our own: one turn per line, and a file with the answer
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
     name: str
-    checked: str  # with which version of it
-    always: tuple[str, ...] = ()  # options it is given, unless the command has them
-    model: str = ""  # the option that names the model
-    budget: str = ""  # the option that limits what it spends, in dollars
-    directory: str = ""  # the option that names where to work; all are started there anyway
-    prompt_option: str = ""  # the option that names the file with the prompt; else its input
-    last: tuple[str, ...] = ()  # what stands at the end
+    checked: str  # the version of the program
+    always: tuple[str, ...] = ()  # options added unless the command has them
+    model: str = ""  # the option for the model
+    budget: str = ""  # the option for the budget, in dollars
+    directory: str = ""  # the option for the working directory, which all get anyway
+    prompt_option: str = ""  # the option for the file with the prompt; without it, stdin
+    last: tuple[str, ...] = ()  # at the end of the command
     answers: Answers = Answers.TEXT
     reach: Reach = Reach.NOTHING
-    reading: tuple[str, ...] = ()  # the options that let it only read
-    outside: tuple[str, ...] = ()  # options for a directory that is in no repository
+    reading: tuple[str, ...] = ()  # options that allow only reading
+    outside: tuple[str, ...] = ()  # options for a directory outside of a repository
     short: tuple[tuple[str, str], ...] = (("--model", "-m"),)  # other spellings of options
-    # Options by which a command decides about tools itself, so that a policy is only told.
+    # Options by which a command sets its own tool policy, so that ours cannot be enforced.
     decides: frozenset[str] = frozenset()
-    logins: tuple[str, ...] = ()  # variables that say who is logged in
-    resume: tuple[str, ...] = ()  # with which it goes on with a session, before the end
+    logins: tuple[str, ...] = ()  # variables that determine the login
+    resume: tuple[str, ...] = ()  # options that resume a session, before the end
 
 
 EVENTS: Final = frozenset({Answers.CLAUDE, Answers.CODEX, Answers.GEMINI, Answers.MODEL})
-STREAMS: Final = frozenset({Answers.CLAUDE})  # say what they use while they go on
+STREAMS: Final = frozenset({Answers.CLAUDE})  # report usage during the run
 _CLAUDE_DECIDES: Final = frozenset({
     "--dangerously-skip-permissions", "--allow-dangerously-skip-permissions", "--allowedTools",
     "--allowed-tools", "--permission-mode", "--permission-prompt-tool", "--settings",
@@ -88,7 +88,7 @@ _CODEX_DECIDES: Final = frozenset({
 _AIDER_OPTIONS: Final = (
     "--yes-always", "--no-stream", "--no-pretty", "--no-fancy-input", "--no-check-update",
     "--no-show-release-notes", "--no-analytics",
-    "--no-detect-urls",  # it would fetch each, since all is answered with yes
+    "--no-detect-urls",  # it would fetch each, as all questions are answered with yes
     "--no-suggest-shell-commands", "--no-gitignore",
     "--chat-history-file=/dev/null", "--input-history-file=/dev/null",
 )  # fmt: skip
@@ -110,14 +110,14 @@ _PROGRAMS: Final = (
             short=(("--model", "-m"), ("--cd", "-C"), ("exec", "e")), decides=_CODEX_DECIDES,
             resume=("resume", SESSION),
             logins=("CODEX_HOME", "CODEX_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL")),
-    # It does not begin in a directory that nobody has trusted by hand. Settings in its directory
-    # count, and a search of the web is left to it, so it keeps no policy.
+    # It refuses a directory that is not trusted interactively. Settings in its directory
+    # count, and it can always search the web, so it enforces no policy.
     Program("gemini", "Gemini CLI 0.61.0", always=("--output-format=stream-json", "--skip-trust"),
             model="--model", answers=Answers.GEMINI, reading=("--approval-mode=plan",),
             short=(("--model", "-m"), ("--output-format", "-o")),
             decides=frozenset({"--approval-mode", "--yolo", "-y"}),
             logins=("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_CLOUD_PROJECT")),
-    # Without --no-git it makes a repository where there is none.
+    # Without --no-git it creates a missing repository.
     Program("aider", "aider 0.86.2", always=_AIDER_OPTIONS, model="--model",
             prompt_option="--message-file", answers=Answers.AIDER, outside=("--no-git",),
             short=(("--message-file", "-f"),)),
@@ -130,20 +130,18 @@ ROWS: Final = {row.name: row for row in _PROGRAMS}
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What an agent answered, and what else is known of it; None is not known."""
-
     text: str = ""
-    error: str = ""  # why it failed, if its answer says so
-    is_read: bool = False  # whether the text is an answer, and not all that was printed
+    error: str = ""  # why it failed, according to the answer
+    is_read: bool = False  # whether the text is an answer, rather than the whole output
     tokens_in: int | None = None
     tokens_out: int | None = None
-    cost: float | None = None  # in US dollars, as the program reckons
+    cost: float | None = None  # in US dollars, as reported
     steps: int | None = None
     model: str = ""
-    session: str = ""  # by which the program can go on
-    is_estimate: bool = False  # whether the cost is reckoned from the tokens
-    fault: Fault | None = None  # of the provider, if that is why it failed
-    resets_at: datetime | None = None  # when a limit is over, if that is known
+    session: str = ""  # to resume
+    is_estimate: bool = False  # whether the cost is computed from the tokens
+    fault: Fault | None = None  # of the provider, if it is the cause of a failure
+    resets_at: datetime | None = None  # the end of a limit
 
     def facts(self) -> dict[str, object]:
         counts = [each for each in (self.tokens_in, self.tokens_out) if each is not None]
@@ -154,7 +152,7 @@ class Result:
         return {name: value for name, value in facts.items() if value not in {None, ""}}
 
     def priced(self) -> Result:
-        """Return the same with a cost: as it was reported, else the list price of its tokens."""
+        """Return the result with a cost: as reported, else from the list price of its tokens."""
         if self.cost is not None or not self.model or self.tokens_in is None:
             return self
         cost = price(self.model, TokenCounts(self.tokens_in, got=self.tokens_out or 0))
@@ -165,13 +163,13 @@ class Result:
 class Called:
     argv: tuple[str, ...]
     answers: Answers
-    wants_file: bool  # whether the prompt is in a file and not on its input
+    wants_file: bool  # whether the prompt is in a file and not on stdin
 
 
 def program_of(command: tuple[str, ...]) -> Program:
-    """Return the row of a command's program; one that says nothing if it is not known.
+    """Return the row of a command's program, or an empty one if it is unknown.
 
-    A command that decides about tools itself is not made to keep a policy.
+    A command with a tool policy of its own cannot enforce another.
 
     >>> program_of(("/usr/bin/claude", "-p")).name, program_of(("my-agent",)).name
     ('claude', '')
@@ -185,7 +183,7 @@ def program_of(command: tuple[str, ...]) -> Program:
 
 
 def is_model(name: str) -> bool:
-    """Tell whether a text can name a model.
+    """Return whether a text is valid as the name of a model.
 
     >>> is_model("openai/gpt-5:free"), is_model("--yolo"), is_model("")
     (True, False, False)
@@ -209,9 +207,9 @@ def call(
     work: Path,
     prompt_file: Path,
     left: str = "",  # of its budget, in dollars
-    session: str = "",  # that it goes on with
+    session: str = "",  # to resume
 ) -> Called:
-    """Return how a command is run: its own words win over what its row adds."""
+    """Return the complete command; its own options take precedence over those of the row."""
     row = program_of(command)
     known = {PROMPT_FILE: str(prompt_file), "{model}": model or "", "{dir}": str(work)}
     argv = [known.get(word, word) for word in command]
@@ -234,7 +232,7 @@ def call(
     last = [] if wants_file else [word for word in row.last if word not in command]
     if session and row.resume and not _has(command, row.resume[0], row):
         last = [*(word.replace(SESSION, session) for word in row.resume), *last]
-    # A subcommand belongs right behind the program.
+    # A subcommand must follow the program.
     verbs = [word for word in added if not word.startswith("-") and word in row.always]
     options = added[len(verbs) :]
     whole = (argv[0], *verbs, *argv[1:], *options, *last)
@@ -245,7 +243,7 @@ def call(
 def account_of(command: tuple[str, ...], given: Mapping[str, str], login: str = "") -> str:
     """Return the account of a command: its program, and the login that it is *given*.
 
-    What a program says of limits is only known of some programs, and of those with a *login*.
+    Messages about limits are only known of some programs, and of those with a *login*.
 
     >>> account_of(("my-agent",), {}), account_of(("my-agent",), {}, "work")
     ('', 'my-agent (work)')
@@ -256,20 +254,19 @@ def account_of(command: tuple[str, ...], given: Mapping[str, str], login: str = 
     """
     name = command[0].rpartition("/")[2] if command else ""
     row = ROWS.get(name, UNKNOWN)
-    # A key is a secret, so that only a part of its digest is told.
+    # A key is a secret, so only a part of its digest is shown.
     known = [f"{each} {_digest(given[each])}" for each in row.logins if given.get(each)]
     login = login or ", ".join(known)
     return f"{name} ({login})" if login else row.name
 
 
 def read_answer(printed: str, answers: Answers, *, now: datetime, code: int | None = 0) -> Result:
-    """Return what a program that ended at a time, with an exit code, has answered."""
     reader = _READERS.get(answers)
     found = None if reader is None else reader(printed)
     if found is None:
         found = _cut(printed) if answers in EVENTS else Result(printed.strip())
         if reader is not None and code != 0 and fault_in(printed[-_LAST:]) is not None:
-            # It failed before it could answer, and all that it said is in words.
+            # It failed before an answer, and its whole output is the message.
             found = replace(found, text="", error=_last_line(printed), is_read=True)
     if not found.error:
         return replace(found, fault=None, resets_at=None)
@@ -281,7 +278,6 @@ def read_answer(printed: str, answers: Answers, *, now: datetime, code: int | No
 
 
 def _has(command: tuple[str, ...], option: str, row: Program) -> bool:
-    """Tell whether a command has an option already, or its opposite, in any spelling."""
     name = option.partition("=")[0]
     forms = {name, dict(row.short).get(name, name), name.replace("--no-", "--", 1)}
     return any(word.partition("=")[0] in forms for word in command[1:])
@@ -301,15 +297,15 @@ def _is_as_asked(command: tuple[str, ...], row: Program) -> bool:
 
 
 def _only_reads(policy: ToolPolicy) -> bool:
-    """Tell whether a policy is an allow list on which nothing can write, run or call out."""
+    """Return whether a policy is an allow list without tools that write, run or call out."""
     tools = {each.tool for each in policy.tools}
     return policy.mode is Mode.ALLOW_LIST and bool(tools) and tools <= {READ, GREP}
 
 
 def _claude_limits(policy: ToolPolicy) -> list[str]:
-    """Return the options for Claude Code: which tools there are, and which calls are let pass."""
-    # Settings in the working directory, which an agent can write, do not count. Nobody is there to
-    # be asked, so what is not allowed is denied.
+    """Return the options of Claude Code for the tools that exist, and the allowed calls."""
+    # Settings in the working directory, which an agent can write, do not count. There is no user
+    # to ask, so what is not allowed is denied.
     options = ["--setting-sources=user", "--strict-mcp-config"]
     spelled = [each for pattern in policy.tools for each in _in_claude(pattern)]
     if policy.mode is Mode.DENY_LIST:
@@ -321,7 +317,7 @@ def _claude_limits(policy: ToolPolicy) -> list[str]:
 
 
 def _in_claude(pattern: Pattern) -> tuple[str, ...]:
-    """Return a pattern as Claude Code spells it; it has no tool that only commits."""
+    """Return a pattern in the syntax of Claude Code, which has no tool that only commits."""
     if pattern.tool == GIT:
         return (f"{BASH}(git add:*)", f"{BASH}(git commit:*)")
     if pattern.tool == BASH and pattern.argument and not pattern.argument.startswith("* "):
@@ -337,8 +333,8 @@ def _claude(printed: str) -> Result | None:
     if said is None:
         return None
     limit = _rejected(printed)
-    # The tokens of `usage` are those of the conversation; what was asked on the side is in the
-    # cost, and in `modelUsage` alone.
+    # The tokens of `usage` are those of the conversation; side queries are only in the
+    # cost, and in `modelUsage`.
     models = [_table(each) for each in _table(said.get("modelUsage")).values()]
     usage = _table(said.get("usage"))
     of_model = ("inputTokens", "cacheCreationInputTokens", "cacheReadInputTokens")
@@ -366,7 +362,7 @@ def _claude(printed: str) -> Result | None:
         cost=_cost(said.get("total_cost_usd")),
         steps=(turns := _count(said.get("num_turns"))),
         model=_only(_table(said.get("modelUsage"))),
-        # It names the session that it was asked to go on with, also if it does not know it.
+        # It reports the session that it was to resume, even if it does not know it.
         session="" if turns == 0 else _session(said.get("session_id")),
         fault=Fault.LIMIT if limit else fault,
         resets_at=at_epoch(limit.get("resetsAt")),
@@ -375,20 +371,20 @@ def _claude(printed: str) -> Result | None:
 
 class TokenCounts(NamedTuple):
     sent: int = 0
-    written: int = 0  # of these, to a cache
-    read: int = 0  # and from one
+    written: int = 0  # of these, written to a cache
+    read: int = 0  # and read from a cache
     got: int = 0
 
 
 @dataclass(slots=True)
 class Meter:
-    """What a program that streams its events has used so far, by its messages."""
+    """The usage of a program so far, from its stream of events."""
 
     goes_on: bool = False  # whether the last message calls a tool, so that another one follows
     _of: dict[str, tuple[str, TokenCounts]] = field(default_factory=dict)  # with their models
 
     def feed(self, printed: str) -> bool:
-        """Take whole lines that were printed; tell whether any of them says what was used."""
+        """Read printed lines; return whether any of them reports usage."""
         is_told = False
         for event in _events(printed):
             message = _table(event.get("message"))
@@ -398,7 +394,7 @@ class Meter:
             plain, written, read, got = (
                 _count(usage.get(kind)) or 0 for kind in (*_SENT, "output_tokens")
             )
-            # A message has an event for each of its parts, with the usage of all of it.
+            # A message has an event for each of its parts, each with the whole usage.
             name = _text(message.get("id")) or str(len(self._of))
             counts = TokenCounts(plain + written + read, written, read, got)
             self._of[name] = _text(message.get("model")), counts
@@ -416,7 +412,7 @@ class Meter:
         return usage_of({"cost": max(costs), "tokens": tokens})
 
     def total(self, named: str = "") -> Result:
-        """Return the tokens, and what they cost; *named* is the model of what names none."""
+        """Return the tokens and their cost; *named* is the model where an event names none."""
         of: dict[str, TokenCounts] = {}
         for model, counts in self._of.values():
             was = of.get(model or named, TokenCounts())
@@ -433,10 +429,9 @@ class Meter:
 
 @lru_cache(maxsize=1024)  # a look-up takes 0.4 ms, and a watched run asks again and again
 def price(model: str, counts: TokenCounts) -> float | None:
-    """Return what tokens of a model cost in US dollars, by its list price; None: not known."""
     try:
         from genai_prices import Usage as Priced, calc_price
-    except ImportError:  # of the extra `model`
+    except ImportError:  # the extra `model` is not installed
         return None
     usage = Priced(
         input_tokens=counts.sent,
@@ -451,7 +446,6 @@ def price(model: str, counts: TokenCounts) -> float | None:
 
 
 def _cut(printed: str) -> Result:
-    """Return what is known of a stream of events that has no end."""
     meter = Meter()
     meter.feed(printed)
     names = (event.get("session_id") or event.get("thread_id") for event in _events(printed))
@@ -460,7 +454,7 @@ def _cut(printed: str) -> Result:
 
 
 def _rejected(printed: str) -> Mapping[str, object]:
-    """Return the last limit that Claude Code was rejected by; others are only told of."""
+    """Return the last limit that rejected Claude Code; others are only warnings."""
     events = _events(printed)
     told = [_table(e.get("rate_limit_info")) for e in events if e.get("type") == "rate_limit_event"]
     return next((each for each in reversed(told) if each.get("status") == "rejected"), {})
@@ -501,7 +495,7 @@ def _gemini(printed: str) -> Result | None:
             case "init":
                 session = _session(event.get("session_id"))
             case "tool_use":
-                text = ""  # what follows the last use of a tool is the answer
+                text = ""  # the text after the last tool call is the answer
             case "message" if event.get("role") == "assistant":
                 text += _text(event.get("content"))
     stats, error = _table(ends[-1].get("stats")), _table(ends[-1].get("error"))
@@ -550,7 +544,7 @@ _LLM: Final = re.compile(r"^Token usage: ([\d,]+) input, ([\d,]+) output[^\n]*$"
 
 
 def _aider(printed: str) -> Result | None:
-    """Return what stands behind its opening lines; what went wrong is not in its exit code."""
+    """Return the result after the opening lines; errors do not change the exit code."""
     head = _AIDER_HEAD.search(printed)
     if head is None:
         return None
@@ -584,7 +578,7 @@ def _llm(printed: str) -> Result | None:
 
 
 def _model(printed: str) -> Result | None:
-    """Return what our own program knows at the end; a killed one may have said nothing."""
+    """Return the result that our program reported last; a killed one may have reported nothing."""
     said = read_json(printed, dict) or {}
     known: dict[str, Any] = {name: _text(said.get(name)) for name in ("text", "error", "model")}
     known |= {name: _count(said.get(name)) for name in ("tokens_in", "tokens_out", "steps")}
@@ -608,7 +602,7 @@ _READERS: Final[Mapping[Answers, Callable[[str], Result | None]]] = {
 def _last_object(
     printed: str, is_it: Callable[[Mapping[str, object]], bool]
 ) -> Mapping[str, object] | None:
-    # Warnings may stand around it.
+    # Warnings may surround it.
     decoder = json.JSONDecoder(parse_constant=lambda _: None)
     starts = [found.start() for found in re.finditer(r"^[{\[]", printed, re.MULTILINE)]
     for start in reversed(starts[:1] + starts[1:][-_CANDIDATES:]):
@@ -624,7 +618,6 @@ def _last_object(
 
 
 def _events(printed: str) -> Iterator[Mapping[str, object]]:
-    """Yield the events of a stream: a JSON object a line, among other lines."""
     lines = (line for line in printed.splitlines() if line.startswith('{"'))
     yield from (read_json(line, dict) or {} for line in lines)
 
@@ -640,7 +633,7 @@ def _last_line(printed: str) -> str:
 
 
 def _session(value: object) -> str:
-    """Return the id of a session, if it can be a word of a command.
+    """Return the id of a session if it is safe as a word of a command.
 
     >>> _session("9e2e182e-e249"), _session("--yolo"), _session(7)
     ('9e2e182e-e249', '', '')
@@ -658,7 +651,7 @@ def _text(value: object) -> str:
 
 
 def _plain(value: object) -> str:
-    """Return what an error says; programs pass on the JSON that they were answered with.
+    """Return the message of an error; programs pass on the JSON of their provider.
 
     >>> _plain('[API Error: {"error": {"message": "no such model"}}]')
     'no such model'
@@ -690,11 +683,6 @@ def _cost(value: object) -> float | None:
 
 
 def _thousands(number: str, unit: str) -> int | None:
-    """Return a count that is written like `1.2k`.
-
-    >>> _thousands("1.2", "k"), _thousands("2,345", "")
-    (1200, 2345)
-    """
     amount = _cost(number.replace(",", "").rstrip("."))
     return None if amount is None else round(amount * {"k": 1000, "M": 1_000_000}.get(unit, 1))
 

@@ -1,4 +1,4 @@
-"""Agents: one registry of them, and one function that runs any of them, `AgentHost.hold`."""
+"""Agents: the registry, and the one function that runs an agent, `AgentHost.hold`."""
 
 from __future__ import annotations
 
@@ -89,10 +89,10 @@ SETTINGS: Final = "set agent.command in horae.toml"
 MODEL: Final = ("-I", "-m", "horae.sources.agents.model")
 OPENAI: Final = "https://api.openai.com/v1"
 LONGEST_TEXT: Final = 8000  # characters of an answer in the record of its run
-LONGEST_ERROR: Final = 600  # characters of why an agent block failed
-ANSWER_NAME: Final = "answer.json"  # how to read the answer, after a crash
-RESULT_NAME: Final = "result.json"  # what the model runner knows at the end
-PROMPT_NAME: Final = "prompt.txt"  # the prompt, while a program that wants a file runs
+LONGEST_ERROR: Final = 600  # characters of an agent block's error
+ANSWER_NAME: Final = "answer.json"  # how to parse the answer after a crash
+RESULT_NAME: Final = "result.json"  # the report of the model runner
+PROMPT_NAME: Final = "prompt.txt"  # the prompt, for a program that reads a file
 
 _CODES: Final = {
     None: ReasonCode.REPORTED,
@@ -104,7 +104,7 @@ _CODES: Final = {
 _LONGEST_RESULT: Final = 8 << 20
 _LONGEST_SESSION: Final = 1 << 10
 _MOST_FAILURES: Final = 3  # of a session, before the model answers
-_LOOK: Final = 0.5  # seconds between two looks at what a run has used
+_LOOK: Final = 0.5  # seconds between checks of a run's usage
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EDITS: Final = (
     "Uncommitted edits in the plan root, which your working directory does not have: {}."
@@ -121,18 +121,16 @@ class AgentTwiceError(HoraeError, code="agent_twice", exit_code=Exit.CONFLICT):
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """Where models are called: the address, the variable with its key, the model and the limits."""
-
     url: str = OPENAI
     key: str = "OPENAI_API_KEY"
     model: str | None = None
     steps: int = STEPS
     tokens: int = TOKENS
-    is_named: bool = False  # whether the settings say where that key is
+    is_named: bool = False  # whether the settings name that variable
 
 
 def provider_of(environ: Mapping[str, str], secrets: Collection[str] = ()) -> Provider:
-    """Return where models are called; the first key counts that is set, or among the *secrets*.
+    """Return the provider, by the first key that is set or among the *secrets*.
 
     >>> provider_of({"OPENROUTER_API_KEY": "k", "WB_LLM_MODEL": "small"}).url
     'https://openrouter.ai/api/v1'
@@ -152,10 +150,10 @@ def provider_of(environ: Mapping[str, str], secrets: Collection[str] = ()) -> Pr
 
 @dataclass(eq=False)
 class Registry:
-    """The agents, each by its name; `command` gives the command of those that name none."""
+    """The agents by name; `command` returns the command of those that have none."""
 
     _: KW_ONLY
-    command: Callable[[], tuple[str, ...] | None] = lambda: None  # a person may confirm another
+    command: Callable[[], tuple[str, ...] | None] = lambda: None  # a user may confirm another one
     provider: Provider = Provider()
     settings: str = SETTINGS
     root: Path = Path()
@@ -166,7 +164,7 @@ class Registry:
         return iter(sorted(self._agents.values(), key=lambda agent: agent.name))
 
     def add(self, agent: Agent, *, environ: Mapping[str, str]) -> Unready | None:
-        """Add an agent; return why it cannot run yet. Another one of the same name is refused."""
+        """Add an agent; return why it cannot run yet. A second one with its name is refused."""
         known = self._agents.get(agent.name)
         if known is not None and known.origin != agent.origin:
             raise AgentTwiceError(agent.name, known.origin, agent.origin)
@@ -182,7 +180,6 @@ class Registry:
         return agent.definition.command or self.command() or ()
 
     def runner_of(self, agent: Agent) -> RunnerKind:
-        """Return what runs an agent: as it is defined, else its command, else its model."""
         is_model = agent.definition.model is not None and not self.command_of(agent)
         return agent.definition.runner or (RunnerKind.MODEL if is_model else RunnerKind.COMMAND)
 
@@ -192,7 +189,7 @@ class Registry:
         return agent.definition.model or of_provider
 
     def asked_for(self, agent: Agent) -> tuple[str, ...]:
-        """Return the variables that an agent asks for; a model's key is one, if it is a secret."""
+        """Return the variables of an agent, including the model's key if it is a secret."""
         is_key = self.runner_of(agent) is RunnerKind.MODEL and self.provider.is_named
         key = (self.provider.key,) if is_key else ()
         return (*agent.variables, *agent.definition.variables, *key)
@@ -200,7 +197,7 @@ class Registry:
     def obstacle(
         self, agent: Agent, *, environ: Mapping[str, str], tools: ToolPolicy | None = None
     ) -> Unready | None:
-        """Return why an agent cannot run; *tools* is a policy that must be kept."""
+        """Return why an agent cannot run; *tools* is a policy that must be enforced."""
         is_unnamed = agent.origin.file == REQUEST and agent.name == ASKED
         who = "the agent of the request" if is_unnamed else f"the agent {agent.name}"
         try:
@@ -239,34 +236,29 @@ class Registry:
 
 
 class Part(NamedTuple):
-    """A part of a run, with a directory of its own for what it prints."""
-
     number: int  # of the run
     directory: Path
-    balances: tuple[Balance, ...] = ()  # of the purses that it draws on
-    name: str = ""  # of the run, if its number alone is not known to the ledger
+    balances: tuple[Balance, ...] = ()  # of its purses
+    name: str = ""  # of the run, unless the ledger knows it by its number
     way: Way | None = None
-    facts: Mapping[str, str] = MappingProxyType({})  # variables about the run
-    idle: timedelta | None = None  # how long it may print nothing, else as the agent has it
+    facts: Mapping[str, str] = MappingProxyType({})  # of the run
+    idle: timedelta | None = None  # the limit without output; else the agent's
 
 
 class Way(NamedTuple):
-    """An agent as it is to run: as it is defined, or with the `:ELSE:` that *by* names."""
-
     agent: Agent
-    account: str = ""  # empty: what its program says of limits is not heeded
+    account: str = ""  # empty: messages about limits are ignored
     by: str = ""
-    has_other: bool = False  # whether another way follows, if the provider is why it fails
+    has_other: bool = False  # whether another way follows a failure of the provider
 
     def is_over(self, ended: Ended) -> bool:
-        """Tell whether the next way is to be tried."""
         is_refused = ended.reason.code == ReasonCode.PROVIDER_ERROR
         return self.has_other and (is_refused or ended.outcome is Status.LIMITED)
 
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """The usage limits of accounts, as receipts meet them; `agents` are those of the plans."""
+    """The usage limits of accounts; `agents` are those of the plans."""
 
     ledger: Ledger
     clock: Clock
@@ -290,8 +282,6 @@ class Accounts:
 
 @dataclass(frozen=True, slots=True)
 class AgentOrder:
-    """What an agent is to do, where, and with what."""
-
     agent: Agent
     task: str
     model: str | None
@@ -300,7 +290,7 @@ class AgentOrder:
 
     @property
     def prompt(self) -> str:
-        """The task, with what the working directory lacks."""
+        """The prompt, with a note on what the working directory lacks."""
         if not self.tree.edits:
             return self.task
         edits = _EDITS.format(", ".join(map(shown, self.tree.edits)))
@@ -308,19 +298,16 @@ class AgentOrder:
 
     @property
     def text(self) -> str:
-        """The prompt behind that of the system."""
         return f"{self.agent.definition.prompt}\n\n{self.prompt}".strip() + "\n"
 
 
 @dataclass(frozen=True, slots=True)
 class AgentHost:
-    """What carries runs of agents out: the registry, the processes, and where runs work."""
-
     registry: Registry
     processes: Processes
     place: RunSettings
     trees: Trees
-    accounts: Accounts | None = None  # without them, limits are failures like others
+    accounts: Accounts | None = None  # None: a limit is a failure like any other
 
     def obstacle(self, agent: Agent, tools: ToolPolicy | None = None) -> Unready | None:
         return self.registry.obstacle(agent, environ=self.place.environ, tools=tools)
@@ -335,7 +322,6 @@ class AgentHost:
     async def ways(
         self, agent: Agent, policy: Policy, tools: ToolPolicy | None = None
     ) -> list[Way]:
-        """Return the ways in which an agent can run under a policy, in their order."""
         if self.accounts is None:
             return [Way(agent)]
         own = agent.definition.policy
@@ -349,7 +335,7 @@ class AgentHost:
         return [way._replace(has_other=True), Way(other, await self._account(other, ""), said)]
 
     async def reserve(self, agent: Agent, job: Job, tools: ToolPolicy | None = None) -> Way:
-        """Return how an agent is to run; HeldBackError: each account is under a limit."""
+        """Return the way to run an agent; HeldBackError if every account is under a limit."""
         ways, filed = await self.ways(agent, job.filed.policy, tools), job.filed
         if self.accounts is None:
             return ways[0]
@@ -374,7 +360,7 @@ class AgentHost:
         return programs.account_of(registry.command_of(agent), given.variables, login)
 
     def _other(self, agent: Agent, said: str) -> Agent:
-        """Return an agent as its `:ELSE:` runs it: as another agent, or as a command."""
+        """Return the agent of an `:ELSE:`, which names another agent or a command."""
         assert self.accounts is not None, "without accounts there is no other way"
         own, known = agent.definition, {each.name: each for each in self.accounts.agents()}
         other = known.get(said)
@@ -436,14 +422,13 @@ class AgentHost:
     async def _part(
         self, job: Job, agent: Agent, timeout: timedelta, tools: ToolPolicy | None
     ) -> Part:
-        """Return a run as a part that is all of it."""
         way = await self.reserve(agent, job, tools)
         facts = facts_of(job, self.place, timeout=timeout, api=agent.definition.api)
         idle, directory = job.filed.policy.idle_timeout, self.place.directory_of(job.run)
         return Part(job.run.number, directory, job.balances, way=way, facts=facts, idle=idle)
 
     async def _spec(self, order: AgentOrder, part: Part, timeout: timedelta) -> tuple[Spec, Part]:
-        """Return what is run but for its command, and the part with all purses of the agent."""
+        """Return the spec without its command, and the part with all purses of the agent."""
         agent, model, place = order.agent, order.model, self.place
         given = await place.secrets.given(self.registry.asked_for(agent), agent.environment)
         if model is not None and not programs.is_model(model):
@@ -474,7 +459,6 @@ class AgentHost:
         return spec, part
 
     async def _start(self, order: AgentOrder, spec: Spec, how: _How) -> tuple[Held, _How]:
-        """Call the program or the model of an agent; its process waits for its go."""
         agent, directory, prompt_file = order.agent, spec.directory, spec.directory / PROMPT_NAME
         if self.registry.runner_of(agent) is RunnerKind.MODEL:
             called = programs.Called(
@@ -511,14 +495,12 @@ class AgentHost:
             raise
 
     def _session_file(self, order: AgentOrder) -> str:
-        """Return the file with the session of an agent, which belongs to where it works."""
         return str(self.place.data / "trees" / f"{order.tree.key or order.agent.name}~session")
 
     async def take(self, agent: Agent) -> Tree:
-        """Return where the next run of an agent works, up to date; `hold` or `release` follows."""
         root, place = self.place.root, self.place.root / agent.directory
         if not place.resolve().is_relative_to(root.resolve()):
-            return Tree(place)  # a directory of its own, which no tree has
+            return Tree(place)  # a directory of its own, without a tree
         tree = await self.trees.take(agent.name, is_member=agent.is_member)
         if tree.edits:
             words = "the tree of %s has no uncommitted edits of the plan root: %s"
@@ -557,7 +539,7 @@ class AgentHost:
         _remove(directory / PROMPT_NAME)
         if isinstance(ended, Unreleased) or (how := _How.read(directory)) is None:
             return ended
-        if ended is None:  # its work is there, whatever its end was
+        if ended is None:  # its work exists, whatever the outcome
             await self.trees.deliver(how.key, run=how.run, is_member=how.is_member)
             return None
         secrets = () if agent is None else await hidden_of(agent, self.place)
@@ -570,7 +552,7 @@ class AgentHost:
         how: _How,
         secrets: tuple[bytes, ...],
     ) -> tuple[Ended, str]:
-        """Return the end of a run with all that is known of it, and the whole answer."""
+        """Return the end of a run with all its facts, and the whole answer."""
         try:
             before, code = _Session.read(how.session), ended.exit_code
             result = await asyncio.to_thread(_result, directory, how, secrets, code, before)
@@ -584,18 +566,18 @@ class AgentHost:
 
 
 class _How(Struct, frozen=True, omit_defaults=True):
-    """How a run was made, which is known again after a crash."""
+    """How a run was made, for the time after a crash."""
 
     answers: programs.Answers
     model: str | None = None
     account: str = ""
     by: str = ""
     has_other: bool = False
-    key: str = ""  # of its tree; runs of an earlier version have none of what follows
+    key: str = ""  # of its tree; runs of an earlier version have none of the following
     facts: Mapping[str, object] = {}  # of its tree
     run: str = ""
     is_member: bool = False
-    session: str = ""  # the file with the session of its program, if it goes on with it
+    session: str = ""  # the file with its program's session, if it resumes one
 
     @classmethod
     def read(cls, directory: Path) -> _How | None:
@@ -612,7 +594,7 @@ class AgentRun:
     spec: Spec
     how: _How
     balances: tuple[Balance, ...] = ()
-    answer: str = ""  # once it has ended, all that the agent answered
+    answer: str = ""  # after the end, the whole answer
     is_let_go: bool = False
 
     @property
@@ -625,7 +607,7 @@ class AgentRun:
 
     def cancel(self, reason: str) -> None:
         self.live.cancel(reason)
-        if not self.is_let_go:  # then nobody may wait for its end
+        if not self.is_let_go:  # then its end may not be awaited
             self.host.trees.release(self.how.key)
 
     async def ended(self) -> Ended:
@@ -651,7 +633,7 @@ class AgentRun:
         return self.host.place.spending
 
     async def _watch(self) -> Balance:
-        """Note what the run uses while it goes on; end it, and return the purse it exceeds."""
+        """Record the usage during the run; end a run that exceeds a purse, and return that."""
         assert self.spending is not None, "it is watched"
         output, meter, at, rest = RunLog(self.spec.directory / LOG_NAME), programs.Meter(), 0, b""
         is_told, named = True, self.how.model or ""
@@ -677,7 +659,6 @@ class AgentRun:
 
 
 async def _stopped(watching: asyncio.Task[Balance]) -> Balance | None:
-    """Return what a watch has found; its own end is no fault of the run."""
     if not watching.done():
         watching.cancel()
     try:
@@ -720,20 +701,20 @@ def _result(
     path = directory / (RESULT_NAME if is_model else LOG_NAME)
     data = RunLog(path).last(_LONGEST_RESULT)[0]
     if is_model:
-        # It did not pass the supervisor, and its program knows only its own environment.
+        # It is not masked by the supervisor, and its program knows only its own environment.
         masker = Masker(spellings_of(frozenset(secrets)))
         masked = masker.feed(data) + masker.rest()
         if masked != data:
             _write(path, masked.decode("utf-8", "replace"))
         data = masked
-    try:  # when it was written, a time of day was the next one
+    try:  # a time of day is relative to when it was written
         at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     except OSError:
         at = _EPOCH  # there is no answer, either
     printed = data.decode("utf-8", "replace")
     result = programs.read_answer(printed, how.answers, now=at, code=code)
     if is_model and not result.is_read:
-        result = programs.Result()  # half of a file is no answer
+        result = programs.Result()  # a truncated file is no answer
     if how.answers is programs.Answers.CODEX and before.id and result.session == before.id:
         sent, got = result.tokens_in or 0, result.tokens_out or 0  # since the session began
         sent, got = max(0, sent - before.tokens_in), max(0, got - before.tokens_out)
@@ -742,7 +723,6 @@ def _result(
 
 
 def _answered_by(ended: Ended, by: str) -> Ended:
-    """Return the end of a run with who answered, if that was the `:ELSE:` of its agent."""
     if not by or ended.outcome in BAD | {Status.LIMITED}:
         return ended
     reason = Reason(ended.reason.code, f"{ended.reason} (answered by {shown(by)})")
@@ -750,7 +730,7 @@ def _answered_by(ended: Ended, by: str) -> Ended:
 
 
 class _Session(Struct, frozen=True, omit_defaults=True):
-    """A session that the next run goes on with, and what its program has counted for it."""
+    """The session that the next run resumes, and the usage that its program has counted in it."""
 
     id: str = ""  # empty: a new one begins
     tokens_in: int = 0
@@ -767,11 +747,11 @@ class _Session(Struct, frozen=True, omit_defaults=True):
 
 
 def _note_session(path: str, ended: Ended, result: programs.Result, before: _Session) -> None:
-    """Note the session with which the next run goes on.
+    """Store the session that the next run resumes.
 
-    It is dropped if its program does not know it any more, or fails in it again and again before
-    the model answers, as when it is too long. Programs put both into changing words, so what
-    counts are the session and the tokens of the answer.
+    It is dropped if its program no longer knows it, or repeatedly fails in it before the model
+    answers, as when it is too long. As the messages for both change between versions, only the
+    session and the tokens of the answer decide.
     """
     if not path:
         return
@@ -800,15 +780,13 @@ def _write(path: Path, text: str) -> None:
 
 
 def _remove(path: Path) -> None:
-    with suppress(OSError):  # it goes with the directory of the run
+    with suppress(OSError):  # it is removed with the directory of the run
         os.remove(path)
 
 
 @dataclass(eq=False)
 class BlockAgents:
-    """Answers to the agent blocks of workflows: each block is a run of the agent it names."""
-
-    # An agent as it is defined now; None is that of a request.
+    # The agent as it is defined now; None: that of a request.
     find: Callable[[str | None], Awaitable[tuple[AgentHost, Agent]]]
     _turns: dict[str, asyncio.Lock] = field(default_factory=dict)
 
@@ -817,14 +795,14 @@ class BlockAgents:
             try:
                 host, agent = await self.find(name)
             except AgentNotFoundError:
-                continue  # its block says so
+                continue  # its block reports it
             if (why := await host.why_held(agent)) is not None:
                 return f"the agent {name}: {why}"
         return None
 
     async def reserve(self, plan: Plan, job: Job) -> None:
         for name in {name for _, name in agent_blocks(plan) if name}:
-            with suppress(AgentNotFoundError):  # its block says so
+            with suppress(AgentNotFoundError):  # its block reports it
                 host, agent = await self.find(name)
                 await host.reserve(agent, job)
 
@@ -846,7 +824,7 @@ class BlockAgents:
         note: Callable[[Mapping[str, object]], object],
         filed: Filed | None = None,
     ) -> bytes:
-        """Return the answer of an agent; one that begins with NO-WORK is like any other."""
+        """Return the answer of an agent; one that begins with NO-WORK is not special."""
         await self.check(name)
         host, agent = await self.find(name)
         limit, ways = agent.definition.timeout or timeout, [Way(agent)]
@@ -857,7 +835,7 @@ class BlockAgents:
                 ways = await host.ways(agent, filed.policy)
                 try:
                     first = await host.accounts.free(ways, filed.number)
-                except HeldBackError as error:  # of a limit that was met since the run began
+                except HeldBackError as error:  # a limit that was reached since the run began
                     ended = Ended(Status.LIMITED, error.reason, account=error.account)
                     raise LimitedError(ended) from None
                 ways = ways[ways.index(first) :]
@@ -896,6 +874,6 @@ async def hidden_of(agent: Agent, place: RunSettings) -> tuple[bytes, ...]:
 
 
 def _hidden(place: RunSettings, given: Given) -> tuple[bytes, ...]:
-    # What looks secret of the engine's own, too: an agent of the same user might find it.
+    # The engine's own secrets are masked, too: an agent of the same user may find them.
     more = {place.signature} - {b""}
     return tuple(sorted(hidden_bytes(given) | guessed_secrets(place.environ) | more))

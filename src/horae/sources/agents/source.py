@@ -1,4 +1,4 @@
-"""Requests to agents: each is a receipt of an entry per agent that runs on request only."""
+"""Requests to agents: receipts of one entry per agent that runs on request only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Clock, Ledger, Run
 
-MOST: Final = 100  # requests for one agent that wait or run
+MOST: Final = 100  # waiting or running requests for one agent
 _RUN: Final = "run-"
 _PROMPT: Final = "{{task}}"
 
@@ -37,10 +37,10 @@ class AgentRunStatus(Shape, frozen=True, kw_only=True):
     reason_code: Code | None
     status: str  # held, running or done
     live: bool
-    outcome: str | Maybe = UNSET  # of one that is done
+    outcome: str | Maybe = UNSET  # if done
     steps: int | None = None
-    result: str | Maybe = UNSET  # of one that is done: what the agent answered, else the reason
-    standing: str | Maybe = UNSET  # of one that is running: the status of its receipt
+    result: str | Maybe = UNSET  # if done: the answer of the agent, else the reason
+    standing: str | Maybe = UNSET  # if running: the status of its receipt
 
 
 @dataclass(eq=False)
@@ -55,10 +55,10 @@ class AgentRequests:
     term: int = 1
 
     def __post_init__(self) -> None:
-        self._turn = asyncio.Lock()  # what is written for one receipt is not another's
+        self._turn = asyncio.Lock()  # writes for one receipt are not concurrent
 
     async def begin(self, asked: Mapping[str, Any], *, key: str | None = None) -> str:
-        """File a request, and return what its run goes by; the same *key* gives the same one."""
+        """File a request, and return the id of its run; a known *key* returns the same one."""
         agent: str = asked["agent"] or ""
         await self.check(agent)
         now = self.clock.now()
@@ -85,7 +85,7 @@ class AgentRequests:
         status, reason = filed.status, filed.receipt.reason
         about: dict[str, Any] = {"id": run, "receipt": filed.number, "reason": str(reason)}
         about["reason_code"] = reason.code or None
-        if status is Status.HELD:  # until somebody does something about its reason
+        if status is Status.HELD:  # until the cause is resolved
             return AgentRunStatus(**about, status="held", live=False)
         if status in OPEN:
             return AgentRunStatus(**about, status="running", live=True, standing=status.value)

@@ -1,7 +1,7 @@
-"""The tools of a model that is called by us: each call is checked, bounded and logged.
+"""The tools of a model that we call ourselves: each call is checked, bounded and logged.
 
-No link below the working directory is followed. A shell can do what its user can; the policy only
-says which commands reach it.
+Links below the working directory are not followed. A shell can do what its user can; the policy
+only decides which commands run.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
     from pathlib import Path
 
-SHELL_SECONDS: Final = 120  # for a command that names no limit
+SHELL_SECONDS: Final = 120  # default time limit of a command
 LONGEST_SHELL: Final = 600
-MOST_SHOWN: Final = 30_000  # characters of what a tool gives to the model
+MOST_SHOWN: Final = 30_000  # characters of a tool's result for the model
 MOST_READ: Final = 4 << 20  # bytes of a file
 MOST_FETCHED: Final = 1 << 20
-MOST_LOGGED: Final = 1000  # calls that are written down
+MOST_LOGGED: Final = 1000  # calls in the log
 FETCH_SECONDS: Final = 20
 REDIRECTS: Final = 5
 
 _LINE: Final = 200  # characters of an argument or an output in the log
 _HALF: Final = MOST_SHOWN // 2
-_KEPT: Final = _HALF - 200  # bytes of each end of an output, with room for words about it
+_KEPT: Final = _HALF - 200  # bytes of each end of an output, with room for a note
 _NO_LINK: Final = os.O_NOFOLLOW | os.O_CLOEXEC
 _GIT: Final = (
     "git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false",
@@ -46,13 +46,11 @@ _GIT: Final = (
 
 
 class ToolError(Exception):
-    """A call that cannot be honoured; the model is told, and goes on."""
+    """A call that is refused; the model gets the message, and continues."""
 
 
 @dataclass(eq=False)
 class Toolbox:
-    """The tools for one run, in its working directory, under its policy."""
-
     work: Path
     policy: tool_policy.ToolPolicy
     _: KW_ONLY
@@ -68,7 +66,7 @@ class Toolbox:
     def close(self) -> None:
         os.close(self._root)
 
-    # What the model is offered. The docstrings are read by it.
+    # The tools of the model, which gets their docstrings.
 
     async def bash(self, command: str, seconds: int = SHELL_SECONDS) -> str:
         """Run a command with `sh -c` in the working directory and return its output."""
@@ -136,7 +134,7 @@ class Toolbox:
         return await self._use(tool_policy.GIT, "commit", committing)
 
     async def _use(self, tool: str, argument: str, action: Callable[[], Awaitable[str]]) -> str:
-        """Do what a call asks for, if it may; return what the model is told, without secrets."""
+        """Run a tool if the policy allows it; return the result for the model, without secrets."""
         line = shown(self.mask(argument[: _LINE * 8]))[:_LINE]
         self.say(Turn(TurnKind.TOOL, line, tool))
         began = time.monotonic()
@@ -160,7 +158,7 @@ class Toolbox:
         if len(self.log) < MOST_LOGGED:
             seconds = round(time.monotonic() - began, 3)
             row = {"tool": tool, "argument": line, "answer": answer.value, "seconds": seconds}
-            # The output is its beginning, or why there is none.
+            # The result is the beginning of the output, or the error.
             self.log.append({**row, "output": shown(told)[:_LINE], "error": is_error})
         self.say(Turn(TurnKind.RESULT, told[: MOST_TEXT + 1], is_error=is_error))
         if len(told) <= MOST_SHOWN:
@@ -218,7 +216,7 @@ class Toolbox:
 
     @contextmanager
     def _directory(self, steps: list[str], *, makes: bool = False) -> Iterator[int]:
-        """Give a directory beneath the working one; no link on the way to it is followed."""
+        """Yield a directory below the working directory; links on the way are not followed."""
         here = os.dup(self._root)
         try:
             for step in steps:
@@ -260,7 +258,7 @@ class Toolbox:
         loop.add_reader(output.reading, output.take)
         try:
             async with asyncio.timeout(seconds):
-                # Without pipes of its own this is the end of the process, not of its output.
+                # Without pipes of its own, this is the end of the process, not of its output.
                 code = await process.wait()
         except TimeoutError:
             raise ToolError(f"the command took longer than {seconds:g} s and was killed") from None
@@ -269,7 +267,7 @@ class Toolbox:
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
             loop.remove_reader(output.reading)
-            for _ in range(64):  # what is left in the pipe; nobody waits for its end
+            for _ in range(64):  # the rest of the pipe, without waiting for its end
                 if not output.take():
                     break
             os.close(output.reading)
@@ -279,7 +277,6 @@ class Toolbox:
         return text
 
     async def _fetch(self, url: str) -> str:
-        """Return what is at an address; each redirect is checked like the first."""
         for _ in range(REDIRECTS + 1):
             if not _may_fetch(self.policy, url):
                 raise ToolError(
@@ -298,7 +295,7 @@ class Toolbox:
 
 
 class _ToolOutput:
-    """A pipe of our own, read as it fills; its beginning and its end are kept."""
+    """A pipe that is read as it fills; its beginning and its end are kept."""
 
     def __init__(self) -> None:
         self.reading, self.writing = os.pipe()
@@ -329,7 +326,7 @@ def _steps(path: str) -> list[str]:
     steps = [step for step in path.split("/") if step not in {"", "."}]
     if path.startswith("/") or ".." in steps or "\0" in path:
         raise ToolError("only paths below the working directory, without `..`, are allowed")
-    for step in steps:  # some file system takes each of these for `.git`
+    for step in steps:  # some file systems treat each of these as `.git`
         plain = step.casefold().replace("\u200c", "").rstrip(". ").partition(":")[0]
         if plain in {".git", "git~1"}:
             raise ToolError("files in .git cannot be changed; use Git to commit")
@@ -347,7 +344,7 @@ def _get(url: str, *, allow_private: bool) -> tuple[str, str | None]:
 
     class Stay(HTTPRedirectHandler):
         def redirect_request(self, *_: object) -> None:
-            """Return that there is no other address."""
+            """Refuse redirects."""
 
     if urlsplit(url).scheme not in {"http", "https"}:
         raise ToolError("only http and https can be fetched")
@@ -368,7 +365,6 @@ def _get(url: str, *, allow_private: bool) -> tuple[str, str | None]:
 
 
 def _is_public(host: str) -> bool:
-    """Tell whether a host has only addresses that anybody can reach."""
     from ipaddress import ip_address
     from socket import getaddrinfo
 

@@ -1,7 +1,7 @@
 """The transcript of an agent: the event stream of its program, as text for people.
 
-Claude Code, Codex and Gemini print one JSON object a line, and each object tells whose it is. Our
-own program, which calls a model, prints turns. All other output stays as it is.
+Claude Code, Codex and Gemini print one JSON object per line, which identifies the program. Our
+program, which calls a model, prints turns. All other output is unchanged.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from msgspec import Struct, ValidationError, convert, json, to_builtins
 
 from horae.core.ports import read_json
 
-TURN: Final = "horae.turn"  # the type of an event that is a turn
-LONGEST_EVENT: Final = 4 << 20  # bytes; a longer line stays as it is
-MOST_LINES: Final = 12  # of the result of a tool
+TURN: Final = "horae.turn"  # the type of our events
+LONGEST_EVENT: Final = 4 << 20  # bytes; a longer line is unchanged
+MOST_LINES: Final = 12  # of a tool's result
 MOST_TEXT: Final = 2_000  # characters of it
-MOST_VALUE: Final = 80  # characters of one argument of a tool
-_COMMANDS: Final = ("command", "cmd")  # the argument that says it all
+MOST_VALUE: Final = 80  # characters of an argument of a tool
+_COMMANDS: Final = ("command", "cmd")  # the argument that is shown alone
 
 
 class TurnKind(StrEnum):
@@ -33,8 +33,6 @@ class TurnKind(StrEnum):
 
 
 class Turn(Struct, frozen=True, omit_defaults=True):
-    """One step of an agent."""
-
     kind: TurnKind
     text: str = ""
     tool: str = ""
@@ -43,15 +41,15 @@ class Turn(Struct, frozen=True, omit_defaults=True):
 
 
 class Transcript:
-    """Turns the output of a run into text, as it comes."""
+    """Converts the output of a run into text, as it comes."""
 
     def __init__(self) -> None:
         self._event = b""  # the beginning of a line that may be an event
-        self._is_inside = False  # a line that is none
-        self._is_open = False  # a text that the next turn may continue
+        self._is_inside = False  # in a line that is not an event
+        self._is_open = False  # the next turn may continue the text
 
     def feed(self, part: bytes) -> bytes:
-        r"""Return what a part of the output says.
+        r"""Return the text for a part of the output.
 
         >>> Transcript().feed(b'{"type": "turn.completed", "usage": {"output_tokens": 7}}\nBye')
         b'7 tokens out\nBye'
@@ -70,7 +68,6 @@ class Transcript:
         return b"".join(shown)
 
     def rest(self) -> bytes:
-        """Return the end of an output whose last line has no end."""
         event, self._event = self._event, b""
         return self._said(event) + (b"\n" if self._is_open else b"")
 
@@ -85,7 +82,7 @@ class Transcript:
 
 
 def turns(line: bytes) -> tuple[Turn, ...] | None:
-    """Return the turns that a line of the output has; None if it is no event of a stream."""
+    """Return the turns in a line of the output; None if it is not an event."""
     if not line.startswith(b"{"):
         return None
     event = read_json(line.decode("utf-8", "replace"), dict)
@@ -104,17 +101,16 @@ def turns(line: bytes) -> tuple[Turn, ...] | None:
 
 
 def written(turn: Turn) -> str:
-    """Return a turn as an event of a stream."""
     return json.encode({"type": TURN, **to_builtins(turn)}).decode()
 
 
 def _turn(event: Mapping[str, Any]) -> Iterator[Turn]:
-    with suppress(ValidationError):  # a stranger's, which says nothing
+    with suppress(ValidationError):  # not an event of ours: it has no turns
         yield convert({name: event[name] for name in event if name != "type"}, Turn)
 
 
 def summary(line: bytes) -> str | None:
-    """Return an event in one line; None if the line is no event, "" if it says nothing."""
+    """Return an event in one line; None if the line is not an event, "" if it has no text."""
     found = turns(line)
     return (
         None
@@ -124,7 +120,7 @@ def summary(line: bytes) -> str | None:
 
 
 def rendered(turn: Turn) -> str:
-    r"""Return a turn as text, without the end of its last line.
+    r"""Return a turn as text, without a line end.
 
     >>> rendered(Turn(TurnKind.TOOL, "git status", tool="Bash"))
     '> Bash: git status'
@@ -271,7 +267,6 @@ def _bounded(text: str) -> list[str]:
 
 
 def _content(value: object) -> str:
-    """Return the text of a tool's result, which may come in blocks."""
     if isinstance(value, list):
         return "\n".join(_words(_table(block).get("text")) for block in value)
     return _words(value)

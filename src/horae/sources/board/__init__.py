@@ -1,1 +1,0 @@
-"""Markdown tasks: rules, dispatch, recycling, commands, routes and page."""

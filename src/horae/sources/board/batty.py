@@ -89,7 +89,7 @@ def summary_() -> None:
 
 
 def project_root(here: Path) -> Path:
-    """Return the top of the repository, of the main one for a linked worktree; else *here*."""
+    """Return the top of the repository (for a linked worktree, the main one); else *here*."""
     for folder in (here, *here.parents):
         mark = folder / ".git"
         if mark.is_dir():
@@ -110,7 +110,7 @@ def tell(args: Sequence[str] | None = None) -> int:
             click.echo(f"\nCaused by:\n    {clean(cause)}", err=True)
         return error.exit_code if isinstance(error, TaskAmbiguousError) else Exit.FINDINGS
     except (click.ClickException, click.Abort, click.exceptions.Exit):
-        return run(batty, name="batty", args=args)  # says it as every other command does
+        return run(batty, name="batty", args=args)  # formats the error like every other command
     return Exit.OK
 
 

@@ -1,4 +1,4 @@
-"""`task`: the Markdown tasks of a plan root, one by one and all together."""
+"""`task`: the Markdown tasks of a plan root."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from horae.sources.board.task import FIELDS, LARGEST_ID, TASK_PROPERTIES, Task, 
 from horae.sources.board.tasks import Board, Card, Cards, TaskLine
 from horae.timing.zone import Rfc3339Error, parse_rfc3339, zone
 
-_LABELS: Final = {"standing": "readiness"}  # of `task show`, if not the key itself
+_LABELS: Final = {"standing": "readiness"}  # in `task show`, where not the key itself
 
 
 class TaskRequestError(HoraeError, code="task_request", exit_code=Exit.USAGE):
@@ -45,7 +45,6 @@ class TaskRequestError(HoraeError, code="task_request", exit_code=Exit.USAGE):
 def checked_schedule(
     *, at: str | None, cron: str | None, clear: bool, tz: str | None = None, **policy: str | None
 ) -> dict[str, str]:
-    """Return the fields of a schedule, or raise an error that says what is wrong with it."""
     if at is None and cron is None and not clear:
         raise TaskRequestError("at least one of --at, --cron, or --clear is required")
     others = {"at": at, "cron": cron, "tz": tz, **policy}
@@ -54,7 +53,7 @@ def checked_schedule(
         cause = "--clear removes scheduled_for and cron_schedule; use it alone"
         raise TaskRequestError(f"--clear cannot be used with {' or '.join(given)}", cause=cause)
     if at is not None:
-        # A blank for the T is common, and other tools take it.
+        # A blank for the T is common, and other tools accept it.
         usual = f"{at[:10]}T{at[11:]}" if at[10:11] == " " else at
         try:
             parse_rfc3339(usual)
@@ -122,7 +121,7 @@ def move_task(board: Board, number: int, *, state: str) -> tuple[Card, str]:
 
 
 def tick(board: Board, *, now: datetime) -> tuple[list[Recycled], list[HoraeError]]:
-    """Bring back every done task whose trigger has passed; an error with one stops no other."""
+    """Recycle every done task whose trigger is past; an error with one does not stop the others."""
     cards = board.read()
     back: list[Recycled] = []
     problems = list(cards.problems)
@@ -141,7 +140,7 @@ def tick(board: Board, *, now: datetime) -> tuple[list[Recycled], list[HoraeErro
 
 
 def task_number(text: str) -> int:
-    """Return the number of a task as it is typed, with or without #."""
+    """Parse the number of a task, with or without #."""
     digits = text.removeprefix("#")
     is_number = digits.isascii() and digits.isdecimal() and len(digits) <= len(str(LARGEST_ID))
     if not is_number or int(digits) > LARGEST_ID:
@@ -149,7 +148,7 @@ def task_number(text: str) -> int:
     return int(digits)
 
 
-# The options that commands share.
+# Options shared by the commands
 
 
 class StatusChoice(click.Choice):  # type: ignore[type-arg]  # generic only since click 8.2
@@ -160,7 +159,7 @@ class StatusChoice(click.Choice):  # type: ignore[type-arg]  # generic only sinc
 
 
 _number = click.argument("number", metavar="ID", type=task_number)
-# The fields that `edit` does not change -> what does.
+# Fields that `edit` refuses -> the command for each.
 _OTHERS: Final = {
     "id": "",
     "cron_last_run": "",
@@ -469,7 +468,7 @@ def board_tick(*, at: str | None, root: str, output: Output) -> int:
 def list_rows(
     cards: Cards, *, status: str | None, search: str | None = None, now: datetime
 ) -> list[tuple[Card, rules.Resolution | None]]:
-    """Return the tasks of a status with all words of *search*, and the readiness of open ones."""
+    """Return the matching tasks, and the readiness of open ones; *search* are words."""
     ground, rows = cards.ground, []
     for card in cards.cards:
         task = card.task
@@ -502,8 +501,6 @@ def summary_table(counts: Mapping[str, int]) -> str:
 
 
 class _TaskTime(NamedTuple):
-    """A time that a task waits for; ordered by time."""
-
     at: datetime
     task: int
     title: str

@@ -1,7 +1,7 @@
-"""Dispatch: which task goes to which member, and which fields of the task that changes.
+"""Dispatch: the assignment of tasks to members, and the fields of a task that it changes.
 
-A claim is in the file before the run begins, with the time at which it ends: the board shows who
-has a task, and a member that died does not keep it.
+A claim is written before the run begins, with its expiry: the board shows the member of each task,
+and a member that died does not keep it.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from horae.timing.duration import delay_after
 if TYPE_CHECKING:
     from horae.sources.board.task import Task
 
-TTL: Final = timedelta(minutes=30)  # of a claim whose run has no wall clock
-GRACE: Final = timedelta(minutes=5)  # of a claim beyond the wall clock of its run
+TTL: Final = timedelta(minutes=30)  # of a claim whose run has no time limit
+GRACE: Final = timedelta(minutes=5)  # of a claim after the time limit of its run
 _DISPATCHED: Final = frozenset({"todo", "backlog"})
 _LONGEST_REASON: Final = 200
 
-Rest: TypeAlias = "Callable[[int], timedelta]"  # after so many failed attempts in a row
+Rest: TypeAlias = "Callable[[int], timedelta]"  # the wait after so many failures in a row
 
 
 def assign(
     line: Sequence[Task], *, free: Sequence[str], crew: rules.Members = rules.NOBODY
 ) -> list[tuple[Task, str]]:
-    """Return which free member gets which task.
+    """Assign tasks to free members: to the assignee, else to one with a fitting role.
 
-    It is its assignee, else one whose roles fit and for whom no task waits.
+    Each member gets one task; one that is the assignee of another waiting task is left to that.
     """
     named = {task.text("assignee") for task in line}
     members = sorted(dict.fromkeys(free), key=lambda name: name in named)
@@ -60,7 +60,7 @@ def why_not(
 ) -> str | None:
     """Return why a task is not dispatched, as the end of a sentence; None if it is.
 
-    One that is *asked* for does not wait after a failure.
+    If *is_asked*, the wait after a failure does not count.
     """
     if holder := task.text("claimed_by"):
         return f"it is claimed by {holder}"
@@ -75,12 +75,11 @@ def why_not(
 def why_unassigned(
     task: Task, ground: rules.TaskStatuses, *, now: datetime, crew: rules.Members
 ) -> str:
-    """Return why a task goes to no member of a crew, as the end of a sentence; "" if it does."""
     return why_not(task, ground, now=now) or rules.unplaced_words(task, crew)
 
 
 def wakes_at(tasks: Iterable[Task], *, now: datetime) -> datetime | None:
-    """Return the next time at which a task becomes free by itself, or its claim ends."""
+    """Return the next time at which a task becomes free, or a claim expires."""
     coming = []
     for task in tasks:
         if task.status in _DISPATCHED:
@@ -91,7 +90,7 @@ def wakes_at(tasks: Iterable[Task], *, now: datetime) -> datetime | None:
 
 
 def rest_after(attempt: int) -> timedelta:
-    """Return how long a task rests after so many failed attempts in a row.
+    """Return the wait of a task after so many failed attempts in a row.
 
     >>> [int(rest_after(n).total_seconds()) for n in range(8)]
     [0, 60, 120, 240, 480, 960, 1800, 1800]
@@ -122,11 +121,11 @@ def after_run(
     branch: str | None = None,
     rest: Rest = rest_after,
 ) -> rules.Changes:
-    """Return the fields of a task after its run; work that stayed on a branch is reviewed."""
-    if task.status != "in-progress":  # moved meanwhile, maybe by the member itself
+    """Return the fields of a task after its run; work left on a branch must be reviewed."""
+    if task.status != "in-progress":  # moved meanwhile, perhaps by the member itself
         return rules.cleared(task, rules.CLAIM)
     changes: dict[str, rules.Value | None] = {} if branch is None else {"branch": branch}
-    if outcome is Status.LIMITED:  # it is claimed again when the limit is over
+    if outcome is Status.LIMITED:  # it is claimed again when the limit ends
         return {"status": "todo", **rules.cleared(task, (*rules.CLAIM, "started")), **changes}
     if outcome not in {Status.DONE, Status.NO_WORK}:
         again_at = now + rest((task.number("attempt") or 0) + 1)
@@ -148,11 +147,10 @@ def give_back(task: Task, *, reason: str) -> rules.Changes:
 
 
 def lapsed(tasks: Iterable[Task], *, now: datetime) -> Mapping[int, rules.Changes]:
-    """Return the claims whose time is over, by task, each with the fields that change."""
     found: dict[int, rules.Changes] = {}
     for task in tasks:
         holder, end = task.text("claimed_by"), rules.moment(task.text("claim_expires_at"))
-        # Without an end it is a person's claim, and a person need not say that they live.
+        # Without an expiry it is a user's claim, which never expires.
         if holder and task.status == "in-progress" and end is not None and end <= now:
             found[task.id] = give_back(task, reason=f"the claim of {holder} expired")
     return found

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from horae.core.views import ReceiptLine
     from horae.sources.board.routes import BoardTask
 
-CARDS: Final = 50  # of one column
+CARDS: Final = 50  # per column
 
 
 async def board(asked: PageRequest) -> Sheet:
@@ -44,7 +44,6 @@ async def board(asked: PageRequest) -> Sheet:
 
 
 def _columns(tasks: Sequence[BoardTask]) -> list[dict[str, Any]]:
-    """Return the columns of a board; archived tasks are not on it."""
     by_status: dict[str, list[BoardTask]] = defaultdict(list)
     for task in tasks:
         by_status[task.status].append(task)
@@ -74,7 +73,7 @@ async def task(asked: PageRequest) -> Sheet:
     said, tag = await offered(front.tasks, "board").task(number)
     text = (await asyncio.to_thread(read_plan, said.file)).text
     history: list[ReceiptLine] = []
-    with suppress(EntryNotFoundError):  # no engine has read it yet
+    with suppress(EntryNotFoundError):  # not in the ledger yet
         history += (await front.service.history(f"task:{number}", limit=10)).receipts
     place = os.path.relpath(said.file, front.root or os.path.dirname(said.file))
     values = {**_card(said), "tag": tag, "text": text, "history": history, "place": place}

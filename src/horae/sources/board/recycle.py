@@ -1,8 +1,8 @@
-"""The recycler: how a done task that recurs returns to todo.
+"""The recycler: moves a done task that recurs back to todo.
 
-A task comes back when it is done and one of its triggers has passed since it last came back. A
-trigger that passes while the task is not done waits for it, and however many have passed bring it
-back once: `scheduled_for` is the next occurrence from now, and `cron_last_run` is now.
+A task is recycled when it is done and one of its triggers has passed since it was last recycled. A
+trigger that passes while the task is not done waits for that, and any number of them recycle it
+once: `scheduled_for` becomes the next occurrence, and `cron_last_run` is now.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 RECYCLED: Final = "task_recycled"  # the kind of its event
 
-# How far back a trigger may lie for a task that has never come back.
+# How old a trigger may be for a task that was never recycled.
 LOOK_BACK: Final = timedelta(days=1)
-# How long after a trigger it is checked that it brought the task back.
+# The delay of the check after a trigger.
 NET: Final = timedelta(minutes=1)
 _FAR: Final = timedelta(days=366 * 50)
 
-# What belongs to one round of a task and not to the task.
+# The fields of one round of a task.
 TRANSIENT: Final = (
     *(*CLAIM, "branch", "commit", "worktree_path", "blocked_on", "review_owner", "artifacts"),
     *("next_action", "blocked", "block_reason", "attempt", "attempt_reason", "review_disposition"),
@@ -47,7 +47,7 @@ def _crons(task: Task) -> Sequence[Cron]:
 
 
 def triggers_of(task: Task, now: datetime, *, pause: Pause | None = None) -> Iterator[Moment]:
-    """Yield the triggers of a task that are still to come; none while it is paused."""
+    """Yield the future triggers of a task; none while it is paused."""
     place = task.timezone or "UTC"
     if task.cron_schedule is None:
         return
@@ -62,19 +62,17 @@ def triggers_of(task: Task, now: datetime, *, pause: Pause | None = None) -> Ite
 
 @dataclass(frozen=True, slots=True)
 class Recycled:
-    """A task that comes back: the fields to write, and the triggers that led to it."""
-
     task: int
     schedule: str
     changes: Changes
     at: datetime
     next_at: datetime
-    trigger_at: datetime  # the first that had passed
-    triggers: int  # how many had passed; all but one are coalesced into it
+    trigger_at: datetime  # the first that has passed
+    triggers: int  # number of triggers that have passed; all but one are coalesced
 
     @property
     def words(self) -> str:
-        """The reason on its receipt; `event_of` reads it."""
+        """The reason of its receipt, which `event_of` parses."""
         return (
             f"recycled task #{self.task} (schedule: {self.schedule}) back to todo"
             f" at {key_time(self.at)}; scheduled for {key_time(self.next_at)}"
@@ -92,10 +90,10 @@ NOT_DONE: Final = "not done yet; the task is recycled when it is done"
 def recycle(
     task: Task, *, now: datetime, planned_at: datetime | None = None, is_asked: bool = False
 ) -> Recycled | Stays:
-    """Return how a task comes back now, or why it stays as it is.
+    """Return how a task is recycled now, or why it stays.
 
-    *planned_at* is a trigger that is known to have passed; it counts for a task without
-    `cron_last_run`. With *is_asked* the task comes back before its trigger, too.
+    *planned_at* is a trigger that has passed; it counts for a task without `cron_last_run`. If
+    *is_asked*, the task is recycled before its trigger, too.
     """
     last = moment(task.cron_last_run)
     if task.cron_schedule is None:
@@ -113,14 +111,14 @@ def recycle(
     if last is not None and last <= now:
         since = last
     else:
-        # A stamp in the future is from a clock that ran ahead: it must not silence the task.
+        # A timestamp in the future is from a clock that was ahead: it must not block the task.
         since = now - LOOK_BACK if last is None else now
         since = since if planned_at is None else min(since, planned_at - TINY)
     since, _ = policy.clip(since, now)
     gate = moment(task.scheduled_for) if last is None else None
     trigger = _first_after(crons, since)
     if gate is not None and gate <= now and (trigger is None or gate < trigger):
-        # The time that it was set for is what it was done for: that one has passed, too.
+        # The task was done for the time in `scheduled_for`, so that has passed, too.
         trigger = gate
     if trigger is None or (trigger > now and not is_asked):
         coming = f"the next one is {key_time(trigger)}" if trigger else "there is no next one"
@@ -139,7 +137,7 @@ def recycle(
 
 
 def first_trigger(task: Task, *, written_at: datetime) -> datetime | None:
-    """Return the first trigger that a done task has not come back for, past or to come."""
+    """Return the first trigger, past or future, since a done task was last recycled."""
     if task.cron_schedule is None:
         return None
     crons, last, gate = _crons(task), moment(task.cron_last_run), moment(task.scheduled_for)
@@ -150,13 +148,13 @@ def first_trigger(task: Task, *, written_at: datetime) -> datetime | None:
 
 
 def back_rule(task: Task, trigger: datetime, *, now: datetime) -> OnceRule:
-    """Return when a done task comes back for a trigger; for a planned one this is only a net."""
+    """Return when a done task is recycled for a trigger; a future one has its own entry first."""
     is_net = trigger > now and is_trigger(task, trigger)
     return OnceRule(trigger + NET if is_net else trigger, key_time(trigger))
 
 
 def is_net(entry: Entry) -> bool:
-    """Tell whether an entry is the net under a trigger, which is shown once and by the other."""
+    """Return whether an entry is only the check after a trigger, and so is not shown."""
     rule = entry.rule
     if entry.work is not Work.RECYCLE or not isinstance(rule, OnceRule):
         return False
@@ -164,7 +162,6 @@ def is_net(entry: Entry) -> bool:
 
 
 def trigger_of(key: str, planned_at: datetime) -> datetime:
-    """Return the trigger that a receipt is about."""
     named = moment(key.removeprefix("delay:")) if key.startswith("delay:") else None
     return planned_at if named is None else named
 
@@ -176,7 +173,7 @@ def is_trigger(task: Task, at: datetime) -> bool:
 
 
 def event_of(words: str) -> dict[str, Any] | None:
-    """Return the line of `events.jsonl` for the reason of a receipt; `ts` counts seconds."""
+    """Return the line of `events.jsonl` for the reason of a receipt; `ts` is in seconds."""
     said = _WORDS.fullmatch(words)
     if said is None:
         return None
@@ -193,5 +190,5 @@ _WORDS: Final = re.compile(
 
 def _first_after(crons: Sequence[Cron], after: datetime) -> datetime | None:
     found = (cron.next(after) for cron in crons)
-    # In UTC: of one zone, Python compares only what the wall shows.
+    # In UTC: in one zone, Python compares local times and ignores the fold.
     return min((at.astimezone(UTC) for at in found if at is not None), default=None)

@@ -44,7 +44,7 @@ class TaskScheduleError(HoraeError, code="task_schedule", exit_code=Exit.USAGE):
 
 class BoardTask(tasks.TaskLine, frozen=True, kw_only=True):
     next: tuple[TimeText, ...]
-    undo: str | Maybe = UNSET  # after an edit: what undoes it for ten seconds
+    undo: str | Maybe = UNSET  # undoes an edit for ten seconds
 
 
 class BoardPage(Shape, frozen=True, kw_only=True):
@@ -90,7 +90,7 @@ class BoardRequests:
         words: str,
         expected: str | None,
     ) -> Response:
-        """Change a task as *decide* says; return it with its tag and what undoes the edit."""
+        """Change a task by *decide*; return it with its tag and the undo of the edit."""
         card = await asyncio.to_thread(self.files.card, number)
 
         def splices(content: Content) -> Sequence[Splice]:
@@ -119,7 +119,6 @@ class BoardRequests:
         self.changed()
 
     async def tags(self) -> dict[int, str]:
-        """Return the tag of each task as it was read last."""
         cards = (await asyncio.to_thread(self.files.read)).cards
         return {card.task.id: card.digest for card in cards}
 

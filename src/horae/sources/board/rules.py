@@ -1,7 +1,7 @@
-"""The board: how each open task stands, and which moves it may make.
+"""The board: the readiness of each open task, and the allowed transitions.
 
-The commands, the page and the dispatcher use the same reading of a task's blocks, time and
-dependencies, so they cannot disagree. A dependency on a number that no task has is not met.
+The commands, the page and the dispatcher use the same rules for blocks, times and dependencies, so
+they cannot disagree. A dependency on a number that no task has is not met.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ PRIORITIES: Final = ("critical", "high", "medium", "low")
 
 Value: TypeAlias = "str | int | bool | tuple[str, ...] | tuple[int, ...]"
 Members: TypeAlias = "Mapping[str, Collection[str]]"  # of a crew, each with its roles
-Changes: TypeAlias = "Mapping[str, Value | None]"  # fields with their new values; None clears one
+Changes: TypeAlias = "Mapping[str, Value | None]"  # the new values of fields; None removes one
 
 NOBODY: Final[Members] = MappingProxyType({})
-LONGEST_REST: Final = IDLE_CAP  # after an attempt that failed
+LONGEST_REST: Final = IDLE_CAP  # the longest wait after a failed attempt
 
 _OPEN: Final = frozenset({"todo", "backlog"})
 _RUNNABLE: Final = frozenset({"todo", "backlog", "in-progress", "runnable"})
@@ -87,7 +87,7 @@ class Resolution(NamedTuple):
 
 
 class TaskStatuses(NamedTuple):
-    """The status of every task by its number; `doubles` counts the files that share a number."""
+    """The status of every task by number; `doubles` has the number of files of shared numbers."""
 
     statuses: Mapping[int, str]
     doubles: Mapping[int, int]
@@ -95,7 +95,7 @@ class TaskStatuses(NamedTuple):
     @classmethod
     def of(cls, tasks: Iterable[Task], *, archived: Iterable[int] = ()) -> TaskStatuses:
         put_away = dict.fromkeys(archived, "archived")
-        # Of several with one number an open one counts: nothing begins too early for it.
+        # Of several files with one number an open one counts, so that nothing starts too early.
         known = sorted(tasks, key=lambda task: task.status not in CLOSED)
         counts = Counter(task.id for task in known)
         doubles = {number: count for number, count in counts.items() if count > 1}
@@ -138,7 +138,6 @@ def _blocking_reason(task: Task, ground: TaskStatuses, *, now: datetime) -> str 
 
 
 def blocked_text(task: Task) -> str | None:
-    """Return why a task is marked as blocked, if it is; without a reason, `blocked`."""
     flag = task.flag("blocked")
     legacy = task.text("blocked") if flag is None else None
     said = task.text("block_reason") or legacy or task.text("blocked_on")
@@ -151,15 +150,14 @@ def is_schedule_blocked(task: Task, *, now: datetime) -> bool:
 
 
 def retry_at(task: Task, *, now: datetime) -> datetime | None:
-    """Return when a task is tried again that failed, if that is not yet."""
     at = moment(task.text("retry_at"))
-    # Later than the longest rest is the time of a clock that ran ahead.
+    # A time after the longest wait is from a clock that was ahead.
     is_near = at is not None and now < at <= now + LONGEST_REST
     return at if is_near and task.number("attempt") and task.status in _OPEN else None
 
 
 def moment(text: str | None) -> datetime | None:
-    """Return the time of a field, if it is one; a blank for the T and `-0400` are allowed.
+    """Parse the time in a field; a blank for the T and `-0400` are allowed.
 
     >>> str(moment("2999-04-10 19:26:40-0400"))
     '2999-04-10 19:26:40-04:00'
@@ -186,12 +184,11 @@ def work_policy(task: Task) -> Policy:
 
 
 def moves(status: str) -> tuple[str, ...]:
-    """Return the statuses to which a task with this one may move."""
     return _MOVES.get(status, STATUSES)
 
 
 def transition(task: Task, status: str, *, now: datetime) -> Changes:
-    """Return the fields that a move to another status changes; to stay is always allowed."""
+    """Return the changes of a move to another status; the same status is always allowed."""
     status = status.replace("_", "-")
     if status == task.status:
         return {}
@@ -209,17 +206,16 @@ def schedule_changes(task: Task, wanted: Changes, *, is_cleared: bool) -> Change
     if is_cleared:
         return {"scheduled_for": None, "cron_schedule": None}
     if "cron_schedule" in wanted and task.cron_schedule is None:
-        return {**wanted, "cron_last_run": None}  # a schedule that is new has not come round yet
+        return {**wanted, "cron_last_run": None}  # a new schedule has had no trigger yet
     return wanted
 
 
 def cleared(task: Task, keys: Iterable[str]) -> dict[str, Value | None]:
-    """Return the change that removes those of the fields that the task has."""
     return {key: None for key in keys if key in task.fields}
 
 
 def find_circle(numbers: Mapping[int, tuple[int, ...]], start: int) -> tuple[int, ...]:
-    """Return the way on which a task depends on itself, from it back to it; () if there is none."""
+    """Return the cycle of dependencies from a task back to itself; () if there is none."""
     before: dict[int, int] = {}
     line = [start]
     while line:
@@ -250,7 +246,6 @@ def rank(task: Task) -> int:
 
 
 def summary(tasks: Iterable[Task]) -> dict[str, int]:
-    """Return how many tasks have each status: the seven, then unknown ones."""
     counts = Counter(task.status for task in tasks)
     return {status: counts.pop(status, 0) for status in STATUSES} | dict(sorted(counts.items()))
 
@@ -281,10 +276,10 @@ def complaints(
 
 
 def circles(numbers: Mapping[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Return ways on which tasks wait for themselves, at least one if there is any."""
+    """Return cycles of dependencies, at least one if there are any."""
     left = {number: set(deps) & numbers.keys() for number, deps in numbers.items()}
     sorter = TopologicalSorter(left)
-    with suppress(CycleError):  # it then gives what waits for no circle
+    with suppress(CycleError):  # its order leaves only cycles
         sorter.prepare()
     free: set[int] = set()
     while ready := sorter.get_ready():
@@ -295,7 +290,7 @@ def circles(numbers: Mapping[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
     for start in sorted(left.keys() - free):
         way: dict[int, None] = {}
         here = start
-        # Each of those that are left waits for one that is left: the way never ends.
+        # Each of these depends on one of these, so the path ends in a cycle.
         while here not in seen and here not in way:
             way[here] = None
             here = min(left[here] - free)
@@ -340,7 +335,6 @@ def _odd(
 
 
 def unplaced_words(task: Task, crew: Members) -> str:
-    """Return why a task can go to no member of a crew, if there is one; "" if it can."""
     if not crew or any(fits(task, name, crew) for name in crew):
         return ""
     if name := task.text("assignee"):
@@ -349,10 +343,10 @@ def unplaced_words(task: Task, crew: Members) -> str:
 
 
 def fits(task: Task, member: str, crew: Members) -> bool:
-    """Tell whether a task may go to a member: as its assignee, or by its roles.
+    """Return whether a member may get a task: as its assignee, or by its roles.
 
-    Without `roles`, those of its tags count that are the role of a member. A task without a role
-    may go to anybody, and a member without a role may get any task.
+    Without `roles`, its tags that are roles of members count. A task without a role is for any
+    member, and a member without a role gets any task.
     """
     if (name := task.text("assignee")) is not None:
         return name == member

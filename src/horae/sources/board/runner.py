@@ -1,8 +1,8 @@
-"""Runs of the board: open tasks are dispatched to free members, and done tasks come back.
+"""Runs of the board: open tasks are dispatched to free members, and done tasks are recycled.
 
-The claim is in the file of a task before its run is let go, and the end of the run moves the file
-on. The file decides: what a person saves in between counts, the same edit twice changes nothing,
-and a claim is known by its holder and its time, so after a crash the file says what is left to do.
+The claim is written to the file of a task before its run starts, and the end of the run is written
+after it. The file decides: a user's save in between counts, an edit can be repeated, and a claim is
+identified by its holder and its time, so after a crash the file tells what is left to do.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ log = logging.getLogger(__name__)
 _FoundEnd: TypeAlias = "ports.Ended | ports.Unreleased | None"
 
 KEY: Final = "dispatch:"
-AGAIN: Final = timedelta(seconds=1)  # after a ledger that could not be written
+AGAIN: Final = timedelta(seconds=1)  # after a failed write to the ledger
 UNCLAIMED: Final = timedelta(minutes=1)  # after a run that ended before its task was claimed
-UNREAD: Final = timedelta(seconds=7)  # after a board or a manifest that could not be read
+UNREAD: Final = timedelta(seconds=7)  # after a board or a manifest could not be read
 _LONGEST_REST: Final = timedelta(hours=1)  # without a time on the board to wait for
 
 
@@ -50,7 +50,7 @@ def busy_at(gate: Gate) -> frozenset[str]:
 
 @dataclass(eq=False)
 class Dispatcher:
-    """Files a receipt for each open task that a free member gets; the gate does the rest."""
+    """Files a receipt for each open task that a free member gets; the gate starts them."""
 
     board: tasks.CommittedBoard
     crew: ports.Crew
@@ -61,19 +61,19 @@ class Dispatcher:
     busy: Callable[[], Collection[str]]
     term: int = 1
     next_at: datetime | None = field(default=None, init=False)  # the next time on the board
-    problem: Exception | None = field(default=None, init=False)  # of the last look
+    problem: Exception | None = field(default=None, init=False)  # of the last `look`
 
     def __post_init__(self) -> None:
         self._asked = asyncio.Event()
-        self._is_stale = True  # whether the board changed since the last look
+        self._is_stale = True  # whether the board has changed since the last `look`
         self._were_busy: frozenset[str] = frozenset()
-        self._numbers: dict[str, int] = {}  # entries by address; neither ever changes
-        # Receipts that are not over, once that is known, each with its task and its member.
+        self._numbers: dict[str, int] = {}  # entries by address, which never change
+        # Open receipts, each with its task and its member; None until they are read.
         self._out: dict[int, tuple[int, str]] | None = None
-        self._handed: dict[int, Task] = {}  # tasks as they were when they were dispatched
+        self._handed: dict[int, Task] = {}  # tasks as they were when dispatched
 
     def note_change(self) -> None:
-        """Note that the board changed or a run is over; `turned` then asks for a look."""
+        """Record that the board has changed or a run is over; `turned` then calls for a `look`."""
         self._is_stale = True
 
     def turned(self) -> None:
@@ -102,7 +102,6 @@ class Dispatcher:
                 self.problem, self.next_at = error, now + UNREAD
 
     async def look(self, now: datetime) -> list[Filed]:
-        """Take back expired claims and dispatch; a second look files nothing twice."""
         self._is_stale = False
         self.problem = None
         members = await asyncio.to_thread(self.crew)
@@ -120,12 +119,12 @@ class Dispatcher:
                     lambda task: dispatch.lapsed([task], now=now).get(task.id, {}),
                     message=_moved,
                 )
-            except (HoraeError, OSError) as error:  # one file in the way stops no other
+            except (HoraeError, OSError) as error:  # one file must not stop the others
                 self.problem = error
         if over:
             cards = await self.board.read()
         known = {task.id: task for task in cards.tasks}
-        # What was changed since, and be it back again, is not what was dispatched.
+        # A task that was changed, even if changed back, is not what was dispatched.
         self._handed = {n: task for n, task in self._handed.items() if known.get(n) == task}
         self.next_at = dispatch.wakes_at(cards.tasks, now=now)
         taken = {member for _, member in out.values()} | {*self.busy()}
@@ -153,16 +152,15 @@ class Dispatcher:
             filed += [receipt for _, receipt in done]
             if len(done) == len(given) or self._is_stale:
                 break
-            # A task that is paused keeps no member from the next in line.
+            # A paused task must not occupy a member.
             gone, passed = {member for member, _ in done}, {task.id for task, _ in given}
             free = [name for name in free if name not in gone]
             line = [task for task in line if task.id not in passed]
         return filed
 
     async def _file(self, task: Task, member: str, now: datetime) -> Filed | None:
-        """File the receipt by which a task goes to a member; None if that cannot be now."""
         known = await self._entry(work_address(task.id))
-        if known is None:  # what is on the board is soon in the ledger, and then we look again
+        if known is None:  # the task is soon in the ledger, and then `look` is called again
             self._is_stale = True
             return None
         newest = await self._newest(known.number)
@@ -181,13 +179,13 @@ class Dispatcher:
         return made[0]
 
     def _rests(self, task: Task, newest: Filed, now: datetime) -> bool:
-        """Tell whether a run has just ended that left no trace in the file of its task.
+        """Return whether a run has just ended that left no trace in the file of its task.
 
-        It was not begun, or ended before its task could be claimed, and would end so again.
+        It was not started, or ended before its task was claimed, and would end so again.
         """
         if self._handed.get(task.id) != task:
             return False
-        # An end that is still to come was written by a clock that ran ahead.
+        # An end in the future is from a clock that was ahead.
         until = min(newest.ended_at or newest.decided_at, now) + UNCLAIMED
         if until > now:
             self.next_at = until if self.next_at is None else min(until, self.next_at)
@@ -204,7 +202,7 @@ class Dispatcher:
         return None if known is None or known.gone_at is not None else known
 
     async def _newest(self, entry: int) -> Filed | None:
-        """Return the newest receipt by which a task was dispatched, and not by a request."""
+        """Return the newest receipt that dispatched a task, other than by a request."""
         cursor: int | None = None
         while True:
             page = await self.ledger.receipts(entry=entry, cursor=cursor, limit=100)
@@ -216,7 +214,7 @@ class Dispatcher:
             cursor = page.cursor
 
     async def _still_out(self) -> dict[int, tuple[int, str]]:
-        """Return the dispatches that are not over, by receipt, those of earlier engines too."""
+        """Return the open dispatches by receipt, including those of earlier engines."""
         if self._out is None:
             out: dict[int, tuple[int, str]] = {}
             for filed in await ports.receipts_of(self.ledger, OPEN):
@@ -229,15 +227,15 @@ class Dispatcher:
         for number in tuple(self._out):
             receipt = await self.ledger.receipt(number)
             if receipt is None or receipt.status in FINAL:
-                self._out.pop(number, None)  # another look may have been here meanwhile
+                self._out.pop(number, None)  # a concurrent `look` may have removed it
         return self._out
 
     def _able(self, members: Mapping[str, Callable[[], Agent]]) -> tuple[list[str], Members]:
-        """Return the members that can run, else all: the receipt says why; and roles of all."""
+        """Return the members that can run, or all if none can: receipts say why; and the roles."""
         able: list[str] = []
         roles: dict[str, tuple[str, ...]] = dict.fromkeys(members, ())
         for name, read in members.items():
-            with suppress(ports.RunError):  # the receipt says it, if no other member can run
+            with suppress(ports.RunError):  # the receipt reports it, if no other member can run
                 agent = read()
                 roles[name] = agent.roles
                 if self.agents.obstacle(agent) is None:
@@ -247,7 +245,7 @@ class Dispatcher:
 
 @dataclass(eq=False)
 class DispatchRunner:
-    """Makes the runs of dispatched tasks; *heard* is called whenever one is over."""
+    """Makes the runs of dispatched tasks; *heard* is called when one is over."""
 
     agents: ports.AgentRunner
     board: tasks.CommittedBoard
@@ -257,10 +255,10 @@ class DispatchRunner:
     clock: ports.Clock
     heard: Callable[[], None] | None = None
     rest: dispatch.Rest = dispatch.rest_after
-    claims_as: str = ""  # one name for all members, else that of each
+    claims_as: str = ""  # one name for all members, else the member's own
 
     async def hold(self, job: ports.Job) -> ports.Held:
-        """Make the run of a task that waits for its go, and claim the task in its file."""
+        """Make the run of a task, which waits to be started, and claim the task in its file."""
         errand = await self._errand(job.filed)
         if errand is None:
             raise ports.RunError("the entry is not a task of the board")
@@ -293,7 +291,7 @@ class DispatchRunner:
                 facts={"HORAE_TASK": str(errand.task)},
             )
         except (ports.LauncherLostError, ports.LedgerError):
-            raise  # it is asked for again, and knows its own claim
+            raise  # it is tried again, and recognises its own claim
         except (ports.HeldBackError, ports.NoRoomError) as error:
             await self._move(errand, Status.LIMITED, error.reason)
             raise
@@ -317,9 +315,9 @@ class DispatchRunner:
         return await self.agents.why_unable(agent)
 
     async def over(self, errand: Errand, how: ports.Ended) -> ports.Ended:
-        """Move the task of a run on, and return the end with the facts of that."""
+        """Write the end of a run to its task, and return the end with these facts."""
         facts = {**how.facts, "task": errand.task}
-        # What was not merged cleanly is left for a person to review, on its branch.
+        # Work that did not merge is left on its branch for a user to review.
         branch = str(facts["branch"]) if "branch" in facts else None
         try:
             facts |= await self._move(errand, how.outcome, how.reason, branch=branch)
@@ -328,7 +326,6 @@ class DispatchRunner:
         return structs.replace(how, facts=facts)
 
     async def settle(self, filed: Filed) -> None:
-        """Move the file of a task on as its receipt says, if that was not done yet."""
         if filed.work is not Work.DISPATCH or filed.status not in FINAL:
             return
         errand = await self._errand(filed)
@@ -363,7 +360,6 @@ class DispatchRunner:
         return agent, agent.definition.timeout or self.agents.place.timeout
 
     async def _claim(self, errand: Errand, run: ports.Run, timeout: timedelta) -> tasks.Card | str:
-        """Claim a task in its file, or return why it is not to be done any more."""
         ground = (await self.board.read()).ground
         now = self.clock.now()
         reason: str | None = None
@@ -373,7 +369,7 @@ class DispatchRunner:
             assignee, reason = task.text("assignee"), None
             if not errand.has(task):
                 is_for_others = assignee not in {None, errand.member}
-                # That it rests was looked at when it was dispatched; a request does not wait.
+                # The wait was checked at the dispatch; a request does not wait.
                 reason = dispatch.why_not(task, ground, now=now, is_asked=True)
                 reason = reason or (f"assigned to {assignee}" if is_for_others else None)
             if reason is not None:
@@ -400,7 +396,7 @@ class DispatchRunner:
             )
 
         try:
-            # Most often this is all: no git is asked for what moved on long ago.
+            # The usual case, without a call of git.
             if not errand.has((await asyncio.to_thread(self.board.files.card, errand.task)).task):
                 return {}
             card, facts = await self.board.change(errand.task, decide, message=_moved)
@@ -410,15 +406,15 @@ class DispatchRunner:
 
 
 class Errand(NamedTuple):
-    """A task and its member by one receipt; `stamps` are the start times of its runs."""
+    """A task and its member in one receipt; `stamps` are the start times of its runs."""
 
     task: int
     member: str
-    claimant: str  # by which name the member claims it
+    claimant: str  # the name of the member in the claim
     stamps: frozenset[str]
 
     def has(self, task: Task) -> bool:
-        """Tell whether a task is claimed for this receipt: since one of these times."""
+        """Return whether a task is claimed for this receipt, by the time of the claim."""
         at = moment(task.text("claimed_at"))
         stamp = None if at is None else key_time(at)
         return task.text("claimed_by") == self.claimant and stamp in self.stamps
@@ -444,7 +440,7 @@ class _Working:
 
     async def ended(self) -> ports.Ended:
         how = await self.run.ended()
-        if self.cancelled:  # whatever it says of itself, it was not let finish
+        if self.cancelled:  # it was interrupted, whatever it reports
             reason = Reason(ReasonCode.CANCELLED, self.cancelled)
             how = structs.replace(how, outcome=Status.KILLED, reason=reason)
         return await self.runner.over(self.errand, how)
@@ -456,7 +452,7 @@ def _moved(task: Task) -> str:
 
 @dataclass(eq=False)
 class RecycleRunner:
-    """Makes the runs that bring a task back: an edit, which changes nothing if made twice."""
+    """Makes the runs that recycle tasks: edits, which can be repeated."""
 
     board: tasks.CommittedBoard
     _: KW_ONLY
@@ -514,8 +510,6 @@ class RecycleRunner:
 
 
 class _EditRun:
-    """A run without a process."""
-
     process = ports.Process(0, 0)
 
     def __init__(self, work: Callable[[], Awaitable[ports.Ended]]) -> None:
@@ -528,7 +522,7 @@ class _EditRun:
             self._going = asyncio.ensure_future(self._work())
 
     def cancel(self, reason: str) -> None:
-        """Keep it from beginning; an edit that was begun is soon over and is not torn."""
+        """Prevent the start; an edit in progress is short and is completed."""
         self._cancelled = reason
 
     async def ended(self) -> ports.Ended:

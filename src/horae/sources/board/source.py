@@ -1,12 +1,12 @@
-"""The board as a source: Markdown tasks that are dispatched, and that come back by the clock.
+"""The board as a source: Markdown tasks that are dispatched, and recycled by schedule.
 
-Every open task is an entry without a time of its own, so that each dispatch has a receipt.
-`scheduled_for` alone fires nothing: it is a gate that the dispatcher reads.
+Every open task is an entry without a time, so that each dispatch has a receipt. `scheduled_for`
+fires nothing: the dispatcher reads it.
 
-A task that recurs has an entry by its cron expression: at each trigger it comes back if it is done.
-While it *is* done it has a second entry, the first trigger that it has not come back for, as a
-delay: so none is lost that passed while the task was open or no engine ran. For a trigger that is
-to come it is a net, a minute behind: as a rule the task has come back by then.
+A recurring task has an entry with its cron expression: at each trigger it is recycled if it is
+done. While it *is* done it has a second entry, the first trigger since it was last recycled, as a
+delay: so no trigger is lost that passed while the task was open or no engine ran. For a future
+trigger it is a check one minute later, at which the task is usually recycled already.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ from horae.sources.board.tasks import ELSEWHERE, Board, TaskAmbiguousError, ambi
 if TYPE_CHECKING:
     from horae.core.ports import Ledger
 
-READER: Final = 6  # to be raised when the same task would give another entry
+READER: Final = 6  # raised when the same task would give another entry
 ODD: Final = "task"  # the code of findings about a task
-_LOOK: Final = 100  # events of the ledger per page
+_LOOK: Final = 100  # events per page
 MOST_EVENTS: Final = 10 * 2**20  # bytes of `events.jsonl` before it is rotated
 
-# An edit that could not be made is made again: twice is the same as once.
+# A failed edit is repeated, which has the effect of once.
 _RETRY: Final = core.Retry(20, timedelta(seconds=30))
 
 
 @dataclass(eq=False)
 class BoardSource:
-    """The tasks of a board; *follow_up* gets the receipts of dispatches, *changed* is for news."""
+    """The tasks of a board; *follow_up* gets the receipts of dispatches."""
 
     name = "board"
 
@@ -72,7 +72,7 @@ class BoardSource:
 
     def __post_init__(self) -> None:
         self._clock = self.now
-        self._ids: dict[str, int | None] = {}  # the numbers of the tasks, by file
+        self._ids: dict[str, int | None] = {}  # the number of the task in each file
         self._shelf = self.board.cache(self._understand, f"board-{READER}")
 
     async def scan(self, index: Mapping[str, str]) -> Scan:
@@ -95,13 +95,13 @@ class BoardSource:
         await asyncio.to_thread(add_event, events_path(self.board.directory), line)
 
     async def _note_once(self, filed: Filed, event: Mapping[str, Any]) -> None:
-        """Write the event of a receipt into the ledger, unless it is there already."""
+        """Write the event of a receipt into the ledger, unless it exists."""
         if self.ledger is None:
             return
         at, kind = filed.ended_at or filed.decided_at, recycle.RECYCLED
         through = await self.ledger.newest_event()
         while through > 0:
-            # From the newest back: an event is soon written after its receipt, and never before.
+            # Newest first: an event follows its receipt closely.
             first = max(0, through - _LOOK)
             page = await self.ledger.events_after(first, limit=through - first)
             if any(each.kind == kind and each.receipt == filed.number for each in page):
@@ -114,12 +114,12 @@ class BoardSource:
     def _look(self, index: Mapping[str, str]) -> Scan:
         scan = self._shelf.look(index)
         if any(isinstance(problem, PlanMissingError) for problem in scan.problems):
-            # That there is no board is only a problem if there was one.
+            # A missing board is only a problem if there was one.
             return scan if index else replace(scan, problems=())
         for file in scan.standing:
             if file not in self._ids:
                 self._ids[file] = self._id_in(file)
-        # A suspect is read once more: it may have changed since, or be gone.
+        # Read again: the file may have changed since, or be gone.
         for suspect in self._suspects():
             self._ids |= {file: self._id_in(file) for file in suspect.files}
         return replace(scan, problems=(*scan.problems, *self._suspects()))
@@ -137,20 +137,17 @@ class BoardSource:
     def _understand(self, content: Content, file: str) -> tuple[Scanned, ...]:
         task = card_of(content).task
         self._ids[file] = task.id
-        # The clock is asked after the read, so that no trigger lies between the two.
+        # The clock is read after the files, so that no trigger is between the two.
         return (*_recurring(task, content, file, self._clock()), *_open(task, content, file))
 
 
 class Hours(NamedTuple):
-    """The entries of a board, gates that fire nothing, and what cannot be read."""
-
     items: tuple[Entry | Unarmed, ...]
     gates: tuple[core.PlanTask, ...]
     problems: tuple[HoraeError, ...]
 
 
 def hours_of(board: Board, *, now: datetime) -> Hours:
-    """Return what of a board has a time; a gate or net at a trigger to come is left out."""
     gates: list[core.PlanTask] = []
 
     def understand(content: Content, file: str) -> tuple[Scanned, ...]:
@@ -217,13 +214,13 @@ def events_path(tasks: str) -> str:
 
 
 def add_event(path: str, line: str, *, most: int = MOST_EVENTS) -> None:
-    """Write a line of events, unless it is there already; when this returns it survives a crash.
+    """Append a line of events durably, unless it exists.
 
-    A file that is full becomes `.1`.
+    A full file becomes `.1`.
     """
     with told(path):
         while not _added(path, line.encode(), most):
-            pass  # it was rotated: a new one takes its place
+            pass  # it was rotated: a new one replaces it
 
 
 def _added(path: str, line: bytes, most: int) -> bool:
@@ -235,7 +232,7 @@ def _added(path: str, line: bytes, most: int) -> bool:
         if not stat.S_ISREG(status.st_mode):
             raise PlanFileError(path, "is not a regular file; move or remove it")
         if os.stat(path, follow_symlinks=False).st_ino != status.st_ino:
-            return False  # rotated by another process while we waited for the lock
+            return False  # another process rotated it while we waited for the lock
         known, rotated = os.pread(descriptor, status.st_size, 0), b""
         with suppress(OSError):  # nothing was rotated yet
             rotated = head_of(f"{path}.1", most, follows_link=False)
@@ -244,7 +241,7 @@ def _added(path: str, line: bytes, most: int) -> bool:
         if known and len(known) + len(line) >= most:
             os.replace(path, f"{path}.1")
             return False
-        # A line that a crash has cut must not run into this one.
+        # A line cut by a crash must not run into this one.
         is_cut = known and not known.endswith(b"\n")
         os.write(descriptor, (b"\n" if is_cut else b"") + line + b"\n")
         os.fsync(descriptor)
@@ -254,7 +251,7 @@ def _added(path: str, line: bytes, most: int) -> bool:
 
 
 def work_address(number: int) -> str:
-    """Return the address of the entry by which a task is dispatched.
+    """Return the address of the entry that dispatches a task.
 
     >>> work_address(7), task_at("task:7:work"), task_at("task:7")
     ('task:7:work', 7, None)
@@ -272,7 +269,7 @@ def _open(task: Task, content: Content, file: str) -> Iterator[Scanned]:
         return
     address, assignee = work_address(task.id), task.text("assignee")
     title = task.title
-    # One task never turns into another, however alike they look: the number is in every sign.
+    # Tasks are never matched by similarity: each part of the mark includes the number.
     # The third is stored and compared: another text would end the rule of every open task.
     mark = Mark(address, title, f"handed out as #{task.id}", digest_of(address))
     origin = Origin(file, task.fields.places["title"].line)
@@ -308,7 +305,7 @@ def _recurring(task: Task, content: Content, file: str, now: datetime) -> Iterat
     yield Scanned(mark, entry, text)
     if task.status != "done":
         return
-    # When the file came to be as it is: a fact about the file, not about now.
+    # When the file was last changed: independent of the current time.
     with told(content.path):
         changed = os.stat(content.path, follow_symlinks=False).st_ctime
     at = recycle.first_trigger(task, written_at=min(datetime.fromtimestamp(changed, UTC), now))

@@ -57,12 +57,12 @@ _NAMES: Final = {
     TaskFieldKind.TEXTS: "tags roles review_blockers changed_paths artifacts files",
     TaskFieldKind.NUMBERS: "depends_on",
 }
-# A field that is not here is kept as it is and has no meaning.
+# Unknown fields are kept and have no meaning.
 FIELDS: Final = {
     **{name: kind for kind, names in _NAMES.items() for name in names.split()},
     **dict.fromkeys(_OPTIONS, TaskFieldKind.TEXT),
 }
-# If one of these is wrong the task could start too early, or be taken for another: it is refused.
+# With one of these wrong, the task could start too early, or be confused with another.
 _STRICT: Final = {
     *("title", "status", "priority", "scheduled_for", "cron_schedule", "cron_last_run"),
     *("timezone", "api", "depends_on", *_OPTIONS),
@@ -70,7 +70,7 @@ _STRICT: Final = {
 
 
 class Task(NamedTuple):
-    """A task as it is written; a time is still text."""
+    """A task as it is written; times are text."""
 
     id: int
     title: str
@@ -83,7 +83,7 @@ class Task(NamedTuple):
     tags: tuple[str, ...]
     depends_on: tuple[int, ...]
     fields: YamlMap  # all of the frontmatter; places count from `frontmatter.start`
-    absent: frozenset[str]  # the fields whose value is `null` or `~`
+    absent: frozenset[str]  # fields whose value is `null` or `~`
     frontmatter: Span
     body: str
 
@@ -102,7 +102,7 @@ class Task(NamedTuple):
         return _FLAGS.get((self.text(key) or "").lower())
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Return a list of strings; a single one may stand without brackets."""
+        """Return a list of strings; a single one needs no brackets."""
         return _texts(self.fields.get(key) if key not in self.absent else None)
 
     def numbers(self, key: str) -> tuple[int, ...]:
@@ -111,7 +111,7 @@ class Task(NamedTuple):
 
 
 class ParsedTask(NamedTuple):
-    """The task of a text, None without a number or title, and what is wrong with the text."""
+    """The task of a text, None without a number or title, and the problems of the text."""
 
     task: Task | None
     diagnostics: tuple[Diagnostic, ...]
@@ -167,7 +167,7 @@ def parse(text: str, *, name: str = "-") -> ParsedTask:
 
 
 def id_of(text: str) -> int | None:
-    r"""Return the number of the task of a text, as a rule without parsing the other fields.
+    r"""Return the number of the task in a text, usually without parsing the other fields.
 
     >>> id_of("---\nid: 042\ntitle: Report\n---\nid: 7\n"), id_of("id: 7\n")
     (42, None)
@@ -184,7 +184,6 @@ def id_of(text: str) -> int | None:
 
 
 def lines_of(text: str, task: Task, key: str) -> Span:
-    """Return the lines of a field, with the end of the last one."""
     place, base = task.fields.places[key], task.frontmatter.start
     start = text.rfind("\n", 0, base + place.key) + 1
     end = text.find("\n", base + max(place.key, place.end))
@@ -192,7 +191,6 @@ def lines_of(text: str, task: Task, key: str) -> Span:
 
 
 def value_of(text: str, task: Task, key: str) -> Span:
-    """Return the place of a field's value; if it begins on another line, from the colon on."""
     place, base = task.fields.places[key], task.frontmatter.start
     at, start = base + place.key, base + place.start
     if "\n" in text[at:start]:
@@ -203,7 +201,6 @@ def value_of(text: str, task: Task, key: str) -> Span:
 
 
 def byte_span(text: str, span: Span) -> Span:
-    """Return a span of characters as a span of the bytes of the text in UTF-8."""
     if text.isascii():
         return span
     start = len(text[: span.start].encode())

@@ -1,8 +1,8 @@
 """The tasks of a board on disk: found, read, and changed field by field.
 
-An edit replaces the lines of its fields, and no other byte. Its result is parsed before it is
-written: if any other field would read otherwise, nothing is written. A person's save in between
-wins; the edit is then made anew on what the person wrote.
+An edit replaces the lines of its fields, and no other byte. The result is parsed before it is
+written: if any other field would change, nothing is written. A user's concurrent save wins; the
+edit is then repeated on it.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ T = TypeVar("T")
 Understand: TypeAlias = "Callable[[Content, str], tuple[Scanned, ...]]"
 
 TASKS: Final = "board/tasks"
-ELSEWHERE: Final = ".batty/team_config/board/tasks"  # of the tool that we take over from
+ELSEWHERE: Final = ".batty/team_config/board/tasks"  # of Batty
 
-_ATTEMPTS: Final = 64  # against others who save the same file
+_ATTEMPTS: Final = 64  # when others save the same file
 _LONGEST_SLUG: Final = 50
 _NAME: Final = re.compile(r"([0-9]{1,10})(?:-.*)?\.md", re.ASCII | re.DOTALL)
 _AT: Final = re.compile(r"task:([0-9]{1,10})(?::|$)", re.ASCII)  # its address in the ledger
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.()/+-]*(?: [A-Za-z0-9_.()/+-]+)*", re.ASCII)
-# Words that some reader of YAML takes for something else than a text.
+# Words that some YAML reader does not treat as text.
 _TYPED: Final = frozenset(
     {"true", "false", "yes", "no", "on", "off", "y", "n", "null", "inf", "nan", "_"}
 )
@@ -94,7 +94,7 @@ class Card(NamedTuple):
     task: Task
     path: str
     oddities: tuple[Diagnostic, ...] = ()
-    is_asked: bool = False  # whether an edit was decided on, be it made already
+    is_asked: bool = False  # whether the edit was intended, even if nothing had to change
     digest: str = ""  # of its file, when it was read
 
 
@@ -146,7 +146,6 @@ class Cards(NamedTuple):
 
 
 def ambiguous(ids: Iterable[tuple[int, str]]) -> list[TaskAmbiguousError]:
-    """Return the numbers that several files have."""
     files: defaultdict[int, list[str]] = defaultdict(list)
     for number, file in ids:
         files[number].append(file)
@@ -158,13 +157,13 @@ def refuse_double(board: Board, address: str) -> None:
     """Raise TaskAmbiguousError if several files have the number of the task at an address."""
     task = _AT.match(address)
     if task is not None:
-        # Only a double number matters here; the caller meets the other errors by itself.
+        # The caller reports other errors itself.
         with suppress(TaskMissingError, BoardMissingError, PlanFileError):
             board.card(int(task[1]))
 
 
 def find_tasks(root: StrPath, *, board: str | None = None) -> str:
-    """Return the directory of the tasks, from the root: as it is set, else where a board is."""
+    """Return the directory of the tasks, relative to the root: as set, else the one that exists."""
     if board is not None:
         return f"{board.strip('/')}/tasks"
     is_elsewhere = os.path.isdir(f"{os.fspath(root)}/{ELSEWHERE}")
@@ -190,7 +189,7 @@ class Board:
 
     @classmethod
     def below(cls, root: StrPath, tasks: str = TASKS, **limits: int) -> Board:
-        """Return the board of a plan root; its files are named from there."""
+        """Return the board of a plan root, with files named relative to it."""
         directory = f"{os.fspath(root).rstrip('/')}/{tasks.strip('/')}"
         return cls(directory, root=root, **limits)
 
@@ -233,10 +232,9 @@ class Board:
         raise TaskMissingError(number, self.directory, self.archived().get(number), unread)
 
     def find(self, number: int, hint: str) -> str:
-        """Return the file of a task; *hint*, from the root, is where it was."""
         path = f"{self.top}{hint}"
         if hint and path.startswith(f"{self.directory}/"):
-            with suppress(PlanFileError):  # moved meanwhile: it is looked for below
+            with suppress(PlanFileError):  # moved meanwhile: it is searched for below
                 if card_of(self._content(path)).task.id == number:
                     return path
         return self.card(number).path
@@ -250,7 +248,7 @@ class Board:
     def change(
         self, number: int, decide: Callable[[Task], Changes], *, path: str | None = None
     ) -> Card:
-        """Change one task as *decide* says, which is asked again if the file is saved meanwhile."""
+        """Change one task by *decide*, which is called again if the file is saved meanwhile."""
         path = path or self.card(number).path
         for attempt in range(1, _ATTEMPTS + 1):
             content = self._content(path)
@@ -285,17 +283,17 @@ class Board:
         return answer
 
     def add(self, title: str, fields: Changes, *, body: str = "") -> Card:
-        """Make a task with the next number and return it; the first one makes the board."""
+        """Create a task with the next number and return it; the first one creates the board."""
         above = os.path.dirname(self.directory)
         for directory in filter(None, (above, self.directory)):
             _make_directory(directory)
-        # Two new tasks never get one number. The lock is on the directory above, since each save
-        # takes the lock of the tasks' own.
+        # Two new tasks never get one number. The lock is on the directory above, as each save
+        # locks that of the tasks.
         with _opened(above) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             cards = self.read()
             taken = {card.task.id for card in cards.cards} | cards.archived
-            # A file that cannot be read has its number all the same.
+            # An unreadable file still has its number.
             unread = (each for each in cards.problems if isinstance(each, PlanFileError))
             taken |= {_number_in(problem.path) or 0 for problem in unread}
             number = max(taken, default=0) + 1
@@ -310,7 +308,7 @@ class Board:
         return Card(task, path)
 
     def archive(self, number: int, decide: Callable[[Task], Changes]) -> Card:
-        """Move a task, changed as *decide* says, to the archive; a file there is not replaced."""
+        """Archive a task, changed by *decide*; a file in the archive is not replaced."""
         path = self.card(number).path
         _make_directory(self._archive)
         for _ in range(_ATTEMPTS):
@@ -363,7 +361,7 @@ class Board:
 
 
 class CommittedBoard:
-    """The tasks of a board for concurrent callers; under git each edit is a commit of its own."""
+    """The tasks of a board for concurrent callers; under git each edit has its own commit."""
 
     def __init__(self, board: Board) -> None:
         self.files = board
@@ -377,7 +375,7 @@ class CommittedBoard:
                 return Cards((), (), frozenset())
 
     async def told_to(self, name: str) -> list[TaskBrief]:
-        """Return the tasks as a member is told of them; a board that cannot be read has none."""
+        """Return the tasks for the prompt of a member; none if the board cannot be read."""
         try:
             cards = await self.read()
         except (HoraeError, OSError):
@@ -395,7 +393,7 @@ class CommittedBoard:
     async def change(
         self, number: int, decide: Callable[[Task], Changes], *, message: Callable[[Task], str]
     ) -> tuple[Card, dict[str, str]]:
-        """Change one task as *decide* says, and commit; an error of git is only a fact."""
+        """Change one task by *decide*, and commit; an error of git is only a fact of the result."""
         return await self.edit(
             number,
             lambda path: self.files.change(number, decide, path=path),
@@ -421,7 +419,7 @@ def card_of(content: Content) -> Card:
 
 
 def splices_of(content: Content, task: Task, changes: Changes) -> list[Splice]:
-    """Return the splices that change fields of a task and nothing else, or raise TaskEditError."""
+    """Return the splices that change fields and nothing else, or raise TaskEditError."""
     wanted = {key: value for key, value in _plain(changes).items() if not _is(task, key, value)}
     if not wanted:
         return []
@@ -432,7 +430,7 @@ def splices_of(content: Content, task: Task, changes: Changes) -> list[Splice]:
     if "{" in text[text.rfind("\n", 0, at) + 1 : at] or above.endswith("{"):
         reason = "its fields are in braces; write each on its own line"
         raise TaskEditError(content.path, reason)
-    # A note below a field that goes may then belong to a text above it: its key must stay.
+    # A comment below a removed field could become part of the text above: its key must stay.
     for keeps_keys in (False, True):
         pieces = sorted(
             _piece(text, task, key, value, keeps_keys=keeps_keys)
@@ -486,7 +484,6 @@ def _is_as_meant(task: Task, after: Task, wanted: Mapping[str, Value | None]) ->
 
 
 def scalar(value: Value) -> str:
-    """Return a value as YAML, in quotes unless every reader takes it for the same text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -510,7 +507,6 @@ def task_text(fields: Changes, *, body: str = "") -> str:
 
 
 def slug(title: str) -> str:
-    """Return the words of a title as a part of a file name."""
     plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
     words = re.findall(r"[a-z0-9]+", plain)
     while len(words) > 1 and len("-".join(words)) > _LONGEST_SLUG:
@@ -519,7 +515,6 @@ def slug(title: str) -> str:
 
 
 def _plain(changes: Changes) -> dict[str, Value | None]:
-    """Return the changes; an empty text or list becomes None."""
     return {key: None if value in ("", ()) else value for key, value in changes.items()}
 
 
