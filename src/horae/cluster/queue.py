@@ -60,8 +60,7 @@ class SharedLedger(Ledger, Protocol):
 
     async def machines(self) -> tuple[Machine, ...]: ...
 
-    async def under_way(self) -> list[Filed]:
-        """Return the receipts that nodes have claimed."""
+    async def under_way(self) -> list[Filed]: ...
 
     async def several(self, receipts: Sequence[int]) -> list[Filed]: ...
     async def open_runs_of(self, receipts: Sequence[int]) -> list[Run]: ...
@@ -75,7 +74,6 @@ class _Queued:
     tried_at: timedelta | None = None  # uptime when it was queued; None: that failed
 
     def is_same(self, filed: Filed) -> bool:
-        """Return whether a receipt was not claimed and given back meanwhile."""
         was = self.filed
         return (was.entry, was.receipt.key, was.attempts, was.deaths, was.receipt.start_at) == (
             filed.entry, filed.receipt.key, filed.attempts, filed.deaths, filed.receipt.start_at
@@ -292,7 +290,6 @@ class Worker(Launch):
 
     @property
     def known(self) -> tuple[str, ...]:
-        """The labels of this node, including its name."""
         own = sorted({self.card.name, *self.card.labels})
         return (ANY, on_host(self.card.name), *map(with_label, own))
 

@@ -47,7 +47,6 @@ class CgroupLimits:
         return [(b"memory.max", b"%d" % self.memory_max), (b"memory.swap.max", b"0")]
 
     def after(self) -> list[tuple[bytes, bytes]]:
-        """Return files and their content for the time after the supervisor has left the cgroup."""
         written = []
         if self.memory_max is not None:  # kill all processes of the run, not one of them
             written.append((b"memory.oom.group", b"1"))
@@ -59,7 +58,6 @@ class CgroupLimits:
         return written
 
     def told(self) -> list[tuple[bytes, bytes, str, str]]:
-        """Return the file, the counter and a message of each limit that can be exceeded."""
         words = "killed: the machine or the Horae service ran out of memory"
         found = [(b"memory.events", b"oom_kill", "no_memory", words)]
         if self.memory_max is not None:
@@ -82,8 +80,6 @@ class CgroupLimits:
 
 
 class ParentCgroup:
-    """A delegated cgroup, and the cgroups of the runs of one engine in it."""
-
     def __init__(self, above: Path, home: Path, *, data: Path) -> None:
         self.path = above
         self._home = home
@@ -161,7 +157,6 @@ class CgroupStatus:
         return f"cgroups below {self.path}: {can}all processes of a run can be killed at once"
 
     def unheld(self, limits: CgroupLimits) -> Iterator[tuple[str, str]]:
-        """Yield each setting whose limit cannot be applied, and why."""
         for controller, setting, most in (
             ("memory", "run.memory", limits.memory_max),
             ("pids", "run.processes", limits.pids_max),
@@ -174,7 +169,6 @@ class CgroupStatus:
 
 
 def standing(process: int | None = None) -> CgroupStatus:
-    """Return the cgroup support for runs of a process, by default of this one."""
     own = own_cgroup(process)
     if own is None and own_cgroup() is not None:
         return CgroupStatus(missing=f"the cgroup of process {process} cannot be read")

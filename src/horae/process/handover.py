@@ -86,8 +86,6 @@ class HandOver(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False)
 class EngineControl:
-    """Requests to a running engine: stop, or restart with a new image."""
-
     stop: asyncio.Event
     usual_drain: timedelta
     drain: timedelta = field(init=False)  # how long runs that would be ended may continue

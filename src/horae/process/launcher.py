@@ -50,7 +50,6 @@ def allow_descriptors() -> None:
 
 
 def limit_descriptors(most: int) -> None:
-    """Limit the open files of this process and its runs to those of the engine."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 < most < soft:
         quietly(resource.setrlimit, resource.RLIMIT_NOFILE, (most, hard))
@@ -185,7 +184,6 @@ class LauncherProcess:
             os._exit(code)
 
     def _reap(self) -> bool:
-        """Reap dead children; True: no child is left."""
         try:
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -214,7 +212,6 @@ class LauncherProcess:
                 return
 
     def _hang_up(self) -> None:
-        """Begin to end; supervisors notice the death of the engine themselves."""
         self._poll = poll_of(self._deaths.reading)
         if self._dies_at is None:
             self._dies_at = now() + LEEWAY

@@ -94,7 +94,6 @@ class RunLog:
         return kept
 
     def gaps(self) -> list[tuple[int, int]]:
-        """Return the gaps: the offset of the first missing byte, and of the next one kept."""
         each = pairwise(self.parts())
         return [(one.end, two.start) for one, two in each if one.end != two.start]
 
@@ -135,7 +134,6 @@ class RunLog:
         return data, start or 0
 
     def start_of_last(self, count: int, end: int | None = None) -> int:
-        """Return the offset of the last *count* lines, before *end* if it is given."""
         return self.start_of_line(self.count(end) - count + 1)
 
     def start_of_line(self, number: int) -> int:
@@ -248,7 +246,6 @@ class RunLog:
         return self.line_of(end) - (self.read(end - 1, 1)[0] == b"\n") if end else 0
 
     def kept_lines(self) -> list[tuple[int, int]]:
-        """Return the first and the last line of each part without a gap."""
         gaps = self.gaps()
         if not self.end:
             return []
@@ -266,7 +263,6 @@ class RunLog:
         return found
 
     def select(self, wanted: LogSelection) -> tuple[int, int | None]:
-        """Return the offset of the first byte and, unless the end is open, after the last."""
         start, end = wanted.start, wanted.end
         if wanted.step is not None:
             steps = self.steps()
@@ -372,7 +368,6 @@ def _record(run: Path) -> dict[str, Any]:
 
 
 def steps_in(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the steps in the record of a workflow, including nested workflows."""
     waiting: list[Any] = [record]
     while waiting:
         world = waiting.pop()
@@ -424,7 +419,6 @@ def trim(
 
 
 def _runs(directory: Path, now: datetime) -> list[tuple[Path, timedelta]]:
-    """Return the directories of runs and the ages of their days, the oldest first."""
     found = []
     for day in sorted(_children(directory)):
         if _DAY.fullmatch(day.name) and day.is_dir():
@@ -444,7 +438,6 @@ def _remove(run: Path) -> bool:
 
 
 def clear(directory: Path) -> None:
-    """Remove a directory with its content, also if that is read-only."""
     for where, directories, files in os.walk(directory, topdown=False):
         with suppress(OSError):  # callers check whether it was removed; also below
             os.chmod(where, 0o700)
@@ -512,7 +505,6 @@ def held_in(data: Path) -> dict[str, int]:
 
 
 def fullest(tops: Iterable[Path]) -> Place | None:
-    """Return the directory below *tops* that contains most of the bytes."""
     places = sorted({os.path.realpath(each) for each in tops})
     sizes: dict[str, int] = {}
     for each in places:

@@ -82,7 +82,6 @@ class Log:
             self._lines += part.count(b"\n")
 
     def _turn(self) -> None:
-        """Start another file, and remove the oldest of the end if the limit allows."""
         if len(self._parts) > PARTS:
             quietly(os.remove, self._parts.pop(0), dir_fd=self._directory)
             self.left_out += self._part

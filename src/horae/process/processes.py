@@ -167,7 +167,6 @@ class Processes:
 
     @property
     def notes(self) -> list[str]:
-        """The limits that cannot be applied here, and why."""
         unheld = standing().unheld(self.limits)
         return [f"{setting} is not enforced: {why}" for setting, why in unheld]
 
@@ -308,7 +307,6 @@ class Processes:
         self.retire()
 
     def carries(self, number: int, process: Process) -> bool:
-        """Return whether a run in progress has exactly one process, and so can be handed over."""
         return any(run.spec.run == number and run.process == process for run in self._whole)
 
     @property
@@ -534,8 +532,6 @@ class Launcher:
 
 @dataclass(eq=False, slots=True)
 class AdoptedChild:
-    """A child of this process that a previous image started."""
-
     pid: int
     returncode: int | None = None
 
@@ -681,7 +677,6 @@ class LiveRun:
             self._expect_end(self.spec.timeout + self.spec.grace)
 
     def cancel(self, reason: str) -> None:
-        """End all its processes: with SIGTERM first, then SIGKILL."""
         if self._reason or self._end.done():
             return
         self._reason = reason or "cancelled"
@@ -750,7 +745,6 @@ class LiveRun:
             self.line.close()
 
     def drop(self) -> None:
-        """Close the lifeline; the run has ended for the engine, without a report."""
         self.hang_up()
         if self.line.run is self:
             self.line.run = None
@@ -815,7 +809,6 @@ def read_end(directory: Path, run: int) -> Ended | Unreleased | None:
 
 
 def parse_end(report: bytes, run: int) -> Ended | Unreleased | None:
-    """Parse a report; None if it cannot be read, or is of another run."""
     try:
         facts = json.loads(report)
         if facts["run"] != run:

@@ -145,7 +145,6 @@ def why_unready(
     environ: Mapping[str, str],
     variables: Iterable[str] = (),
 ) -> Unready | None:
-    """Return why a command cannot run in a directory, and what to do about it."""
     where, name = Path(directory), argv[0]
     if not where.is_dir():
         return Unready(f"the directory {where} does not exist", "create it, or use another one")
@@ -183,7 +182,6 @@ def unread(
 
 
 def allowed_environment(base: Mapping[str, str], names: Iterable[str] = ()) -> dict[str, str]:
-    """Return the variables that a command may get, including those requested by name."""
     wanted = {*_ALLOWED, *(name for name in names if not is_own(name))}
     kept = {name: value for name, value in base.items() if name in wanted or name.startswith("LC_")}
     return {**kept, "TERM": "dumb"}
@@ -233,7 +231,6 @@ class NamedSecrets:
         return name in self.sources
 
     def why_not(self, texts: Iterable[str]) -> SecretError | None:
-        """Return why a secret in texts cannot be read; no command is called for that."""
         for text in texts:
             for name in (*secret.needed_in(text), *secret.kept_in(text)):
                 try:
@@ -252,7 +249,6 @@ class NamedSecrets:
         return secret.expand(text, {name: await self._value(name) for name in names})
 
     async def given(self, variables: Iterable[str], own: Mapping[str, str] | None = None) -> Given:
-        """Return the variables of a run, given as NAME or NAME=${SECRET}, and its own."""
         found: dict[str, str] = {}
         hidden: set[str] = set()
         texts = dict(own or {})

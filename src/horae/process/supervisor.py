@@ -496,7 +496,6 @@ def now() -> float:
 
 
 def find_program(name: bytes, path: bytes) -> bytes:
-    """Find the file of a command as a shell would, or raise a Refusal."""
     is_path = b"/" in name
     places = [name] if is_path else [os.path.join(each, name) for each in path.split(b":") if each]
     seen = None

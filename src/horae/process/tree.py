@@ -78,7 +78,6 @@ def give_up_privileges() -> None:
 
 
 def started(pid: int) -> int:
-    """Return the start time of a process in ticks, or 0 if it is unknown."""
     line = _stat(pid)
     return line[2] if line else 0
 
@@ -152,7 +151,6 @@ class RunCgroup:
         return self.is_inside
 
     def leave(self) -> None:
-        """Leave, as the supervisor must outlive the processes in it."""
         if self.is_inside and quietly(overwrite, self._home + b"/cgroup.procs", b"0"):
             self.is_inside = False
             self.say(self._after)
