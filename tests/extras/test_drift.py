@@ -6,10 +6,10 @@ found and 5 of 75 false (58 of 75, 5 false). Then one half of B was developed wi
 after, had 20 of 23 found and 0 of 32 false (26 of 30, 0 false), as before. Since then all of both has been
 looked at: A has 60 of 60 and 0 false (75 of 75, 0 false), B 60 of 60 and 0 false (74 of 75, 0 false).
 Set C, by a third author and scored once after all that: 49 of 58 and 0 of 75 false (62 of 75, 3 false).
-Then attribution became a table, developed with A, B, C and E (E by its authors): A as before, B 60 of 60 and 0
-false (74 of 75, 0 false), C 52 of 58 and 0 false (68 of 75, 0 false), E 77 of 87 and 1 of 129 false (121 of 132,
-1 false). Set D, by a fourth author, scored once when all this was done, and not developed with: 47 of 55 and
-1 of 75 false (59 of 75, 1 false).
+Then attribution became a table, developed with A, B, C and E (E by its authors). Set D, by a fourth author, scored
+once when all this was done: 47 of 55 and 1 of 75 false (59 of 75, 1 false). Since then A to D have all been
+developed with: A 60 of 60 and 0 false (75 of 75, 0 false), B 60 of 60 and 0 false (74 of 75, 0 false), C 52 of 58
+and 0 false (68 of 75, 0 false), D 52 of 55 and 0 false (72 of 75, 0 false).
 """
 
 import gc
@@ -100,11 +100,11 @@ def test_words_that_only_tempt_have_no_finding_beside_any_rule(line: str) -> Non
 
 
 def test_snippets_by_other_authors_are_judged_as_before() -> None:
-    for name, missed, false in (("a", 0, 0), ("b", 1, 0), ("c", 7, 0), ("d", 16, 1), ("e", 11, 1)):
+    for name, missed, false in (("a", 0, 0), ("b", 1, 0), ("c", 7, 0), ("d", 3, 0), ("e", 11, 1)):
         score = score_snippets(snippets(SETS / f"snippets_{name}.jsonl"))
         assert len(score.missed) <= missed
         assert len(score.false) <= false
-        assert len(score.false_in_titles) <= (name in "de")
+        assert len(score.false_in_titles) <= (name == "e")
 
 
 @pytest.mark.parametrize(("marked", "when", "suggestion"), TRUE)
@@ -159,6 +159,17 @@ def test_a_stamp_without_a_repeater_is_held_to_words_that_say_it_repeats() -> No
         ("Pull the readings at the end of the month", "at the end of the month"),
         ("Pull the readings except on Tuesdays", "except on Tuesdays"),
         ("Pull the readings on the half hour", "on the half hour"),
+        ("Pull\nThis one is a nightly affair.", "nightly"),
+        ("Pull\nThis little helper reads the meter every 20 minutes.", "every 20 minutes"),
+        ("Pull\nThis reminder pops up each Monday.", "each Monday"),
+        ("Pull\nThe check is run every six hours.", "every six hours"),
+        ("Pull\nStarted by this entry every Monday.", "every Monday"),
+        ("Pull\nIt needs to run every hour.", "every hour"),
+        ("Pull\nRemember that it only runs on weekdays.", "on weekdays"),
+        ("Pull\nYou'll get this mail every Thursday.", "every Thursday"),
+        ("Pull\nThis job kicks off at 3 am, after the last clerk has gone.", "at 3 am"),
+        ("Pull\nExports everything to CSV, weekly.", "weekly"),
+        ("Export meter readings\nThe meters get exported every Sunday.", "every Sunday"),
     ],
 )
 def test_the_entry_is_meant_by_place_and_by_small_words(text: str, words: str) -> None:
@@ -174,6 +185,15 @@ def test_the_entry_is_meant_by_place_and_by_small_words(text: str, words: str) -
         "Pull\nNeeded for the meeting, Mondays at 10.",
         "Pull\nOriginally every Saturday.",
         "Pull what is older than two days",
+        "Pull\nThe meter is read by the utility once a year.",
+        "Pull\nThis mailbox is emptied every day by the clerk.",
+        "Pull\nThis key expires every 90 days.",
+        "Pull\nThe vendor's job runs at 04:00 each day.",
+        "Pull\nThe other entry runs daily.",
+        "Pull\nNothing to do on Sundays.",
+        "Pull\nRotated every 90 days, the keys are in the vault.",
+        "Pull\nNeeded for the meeting on the first Tuesday of the month.",
+        "Refill the hopper (the hens eat twice a day)",
     ],
 )
 def test_what_something_else_does_is_no_claim(text: str) -> None:

@@ -39,15 +39,16 @@ _CLASSES: Final = {
     "|about|against|through|under|between|as|per|using|within|across|around|near|so|because|while"
     "|since",
     "DET": "the|a|an|this|that|these|those|our|its|my|your|his|her|their",
-    "BE": "is|are|be|gets?|will|do|does|has|have",
+    "BE": "is|are|be|gets?|will|has|have",
     "RUN": "runs?|fires?|starts?|goes|go|executes?|scheduled|happens?|occurs?|repeats?|recurs?"
     "|kicks|triggers?",
-    "SELF": "ø|it|this|job|agent|script|task|run|entry|workflow|command|cron|trigger",
+    "JOB": "job|agent|script|task|run|entry|workflow|command|cron|trigger|timer|thing",
+    "SELF": "ø|<JOB>",
     "EMB": "that|those|which|who|whose|whom|where|when|can|must|did|ensure|verify|confirm|sure|warn"
     "|alert|he|she|they|you|i|his|her|their|your|my|someone|everyone|people|most|many|some"
-    "|another|other|others|both",
+    "|another|other|others|both|nothing|nobody|none",
     "BOUND": r"of|for|than|by|before|after|about|since|until|(?<!the )till|due|per|next|last|all"
-    r"|around|roughly|approximately|nearly|almost|least|most|every|each|as|like|versus|vs|called"
+    r"|around|roughly|approximately|nearly|almost|least|most|every|each|as|like|versus|vs"
     r"|named|from|to|with|between|no|the|keep|[~$#]",
     "PAST": "was|were|had|used|formerly|previously|ran|ago",
     "DOUBT": "not|never|no|without|instead|rather|cannot|n?either|nor|if|when|whenever|unless|may"
@@ -70,11 +71,19 @@ _CLASSES: Final = {
     "MADE": "generated|created|produced|(?:re)?built|sent|mailed|posted|run|started|triggered"
     "|scheduled|executed|called|launched|refreshed|updated|done",
     "VERB": r"\w+[^\Ws]s",
-    "IDLE": r"(?!(?:.* )?(?:<RUN>) «)",
+    "IDLE": r"(?!(?:.* )?(?:<RUN>)(?: off| up| out)? «)",
     "OURS": "(?!.* (?:<EMB>) .*«)",
     "NOUN": r"[\w'-]+",
-    "SMALL": "<DET>|<PREP>|it|them|him|us|me|out|off|up|every|all|once|only",
-    "PRE": r"(?:… )?(?:[^«]*, (?:(?:so|and|then|but|therefore|hence|thus) )?)?",
+    "SMALL": "<DET>|<PREP>|it|them|him|us|me|out|off|up|back|round|every|all|once|only",
+    "PRE": r"(?:… )?(?:[^«]*, )?(?:(?:so|and|then|but|therefore|hence|thus) )?",
+    "STAYS": "opens|closes|ends|leaves|lasts|takes|costs|saves|covers|expires|arrives|meets",
+    "SUBJECT": "it|it's|we|(?:i|you|you'll) (?:\\S+ )+?(?:it|this)"
+    "|this (?:one|(?:<NOUN> ){0,2}<ACTS>)"
+    "|(?:(?:the|our|this|an?) <KIND>)?(?:<JOB>)|(?:the|our|this|an?) <KIND>ø"
+    "|(?:the|our|this) đ (?:.* )?(?:<RUN>|(?:is|are|gets?) (?:<MADE>))|(?:\\S+ ){1,3}(?:is|are|gets?) đ"
+    "|(?:the|our) (?:<NOUN> ){1,2}(?:is|gets) (?:run|started|triggered|executed)",
+    "KIND": r"(?:(?!(?:<EMB>)\b|\S*['’])\S+ )?",
+    "ACTS": r"(?:\w+ly |always )?(?:<BE>|<RUN>|(?!<STAYS>)<VERB>)",
 }
 # Where (title, body, label), what the clause looks like, and its manner.
 _RULES: Final = (
@@ -87,8 +96,11 @@ _RULES: Final = (
     ("tb", r".*» in (?:spring|summer|autumn|winter)\b", ""),
     ("tb", r"(?:.* )?(?:<DOUBT>|\w+n't) (?:.* )?«", ""),
     ("b", r"(?:.* )?(?:<PAST>)\b", ""),
-    ("b", r"\w+(?:ed|en|t) (?:.* )?by (?:<DET>)\b", ""),
+    ("b", r"(?:.* )?by (?:this|(?:<DET>) (?:<SELF>))\b<OURS>", "self"),
+    ("b", r"(?:.* )?by (?:<DET>)\b|(?:needed|wanted|required|used) (?:for|by|in|at)\b", ""),
+    ("b", r"\w+ed <ANY> , (?:<DET>)\b", ""),
     # It opens the clause.
+    ("b", r"<Q> (?:<SELF>)(?: \W|$)", "said"),
     ("b", "<ANY> (?:is (?:enough|fine|plenty)|will do)$", "said"),
     ("tb", r"<ANY> (?:<BE>|<EMB>|of|->)(?!\S)", ""),
     ("b", r"<o> it\b", ""),
@@ -108,11 +120,13 @@ _RULES: Final = (
     ("t", r"<E> (?!\w*[^\Ws]s(?!\S))(?!\S+ (?:\S+ )?(?:<BE>)\b)", "said"),
     ("tb", "<ANY>", ""),
     # It closes the clause, or what comes before a preposition.
-    ("tb", r"(?:(?:it|this|is|it's|a|the) )+<Q> (?:<SELF>|thing)\b", "self"),
+    ("tb", r"(?:(?:it|this|is|it's|a|the) )+<Q> (?:<SELF>)\b", "self"),
+    ("b", r"(?:it|this|it's)(?: one)? (?:is )?an? <Q> |(?:.* )?as an? <Q> (?:<SELF>)\b", "self"),
+    ("b", r"(?!.* (?:<EMB>|<BE>) ).* , <Q>$", "said"),
     ("tb", "(?!.*<O>).*»(?!<STOP>)", ""),
-    ("t", r"(?:.* )?(?:<EMB>|<BE>) (?:.* )?«", ""),
+    ("t", r"(?:.* )?(?:(?:<EMB>|<BE>) (?:.* )?|\( (?:<DET>) .*)«", ""),
     ("t", r"(?!.*(?:, \w+|scheduled for) «)\S+ (?:.* )?(?:<STATE>|\w*[^\We]ed) «", ""),
-    ("b", r"(?!opens|closes|ends|leaves|lasts)<VERB> <T>(?: ,|$)", "said"),
+    ("b", r"(?!<STAYS>)<VERB> <T>(?: ,|$)", "said"),
     ("b", r"(?:gets|is) (?!<ADJ>)\w+ (?:\w+ )?«|<VERB> (?:ø|<VERB>) «", "said"),
     ("tb", r"<IDLE>.*(?:\b(?:for|about|before|after|until|with) [^,]*<T>|<T> [^)])", ""),
     ("tb", r"<IDLE>(?:\S+ <T>|.*<b>)", ""),
@@ -122,16 +136,14 @@ _RULES: Final = (
     ("tb", r"(?:prepare|book|plan)\b.*\bfor\b|(?:.* )?(?:before|after) .*«", ""),
     ("t", "", "said"),
     ("b", r"<PRE>(?:we (?:.*\b(?:meet|gather|discuss)\b)|(?:it|this) is (?:<ADJ>)\b)", ""),
-    ("b", r"<PRE>(?:it|it's|we|i \w+ (?:it|this)|this (?:<BE>|<RUN>|one|<VERB>))\b<OURS>", "self"),
-    ("b", r"<PRE>this \w+ (?:is|gets) (?:<MADE>)\b<OURS>", "self"),
-    ("b", "(?:the|its) (?:schedule|frequency|cadence|interval|rhythm) is «", "said"),
+    ("b", r"(?:(?:the|its|our) )?(?:schedule|frequency|cadence|interval|rhythm) is «", "said"),
     ("b", r"do (?:it|this) |(?:the|our|this) \S+ (?:goes|go) out\b|(?:cron|systemd)\b", "self"),
-    ("b", r"<PRE>(?:the|our|this) (?:\S+ )?(?:<SELF>)\b<OURS>", "self"),
-    ("b", r"(?:the|our|this) đ (?:.* )?(?:<RUN>)\b<OURS>", "self"),
+    ("b", r"(?:.* )?(?:it|this) (?:\w+ly |only |always )?(?:<RUN>)(?: off| up| out)? «", "self"),
+    ("b", r"(?:<PRE>(?:<SUBJECT>)|(?:.* )?(?:<RUN>) (?:it|this))\b<OURS>", "self"),
     ("b", r"(?:.* )?(?:<EMB>|<BE>) (?:.* )?«|.*\b(?:for|about|of)\b.* , «", ""),
     (
         "b",
-        r"(?!(?:<SMALL>|<EMB>|<BE>|<ADJ>)\b|\w+ly\b)[a-z]+ (?:\w+ly )?(?:(?:<SMALL>)\b|«)",
+        r"(?!(?:<SMALL>|<EMB>|<BE>|<ADJ>)\b|\w+ly\b)[a-z]+ (?:\w\w+ly )?(?:(?:<SMALL>)\b|«)",
         "said",
     ),
 )
@@ -181,7 +193,8 @@ _CUT: Final = re.compile(
 _LABELLED: Final = re.compile(r"(?m)^([ \t]*(?:[-+*] )?[A-Z]\w*(?: \w+)? ?:[ \t][^\n]*)\n")
 _BULLET: Final = re.compile(r"[\s>#]*(?:[-+*]|\d+[.)])?\s*(?:\[[ Xx-]\]\s*)?")
 _NOISE: Final = re.compile(  # a modal before a verb of running, and ages: older than two days
-    rf"\b(?:must|should|will|shall|please) (?=(?:{_CLASSES['RUN']})\b)"
+    rf"\b(?:must|should|will|shall|please|(?:has|have|needs?|is \w+) to)"
+    rf" (?=(?:(?:only|ever|always) )*(?:{_CLASSES['RUN']})\b)"
     r"|\b(?:\w+er|more|less) than \w+ (?:\w+ )?(?:second|minute|hour|day|week|month|year)s?\b"
 )
 _ZONE: Final = re.compile(
@@ -189,7 +202,9 @@ _ZONE: Final = re.compile(
     r"|\s*\(?(?:[Ll]ocal|[Ss]erver|[A-Z][a-z]+)(?=\s+time\b)|\s*\(?(?:Pacific|Eastern)\b"
 )
 _DASH: Final = re.compile(r"\s{0,9}[-–—:]")
-_OWN: Final = frozenset((*_CLASSES["SELF"].split("|"), "note"))  # labels of the entry's own notes
+_OWN: Final = frozenset(
+    ("ø", *_CLASSES["JOB"].split("|"), "note")
+)  # labels of the entry's own notes
 _UTC: Final = frozenset({"UTC", "GMT", "Z", "Etc/UTC"})
 
 
@@ -255,7 +270,7 @@ def _clauses(text: str, offset: int, place: ClaimPlace, own: dict[str, str]) -> 
                 tokens, low = [*head, *tokens], ["every", *low]
             is_own = not _OWN.isdisjoint(own.get(word, word) for word in label)
             if place is ClaimPlace.BODY:  # the title speaks of the entry: ø, or maybe: đ
-                low[1:3] = [own.get(word, own.get(word[:5], word)) for word in low[1:3]]
+                low[1:5] = [own.get(word, own.get(word[:5], word)) for word in low[1:5]]
             kind = ClaimPlace.LABEL if is_label else place
             is_other = is_wrong or (bool(label) and not is_own and kind is ClaimPlace.BODY)
             yield _Clause(tokens, low, kind, sign.startswith(":"), is_other)

@@ -163,7 +163,8 @@ def _clocks(tokens: Sequence[Token]) -> tuple[list[Clock], set[int]]:
                 found[bare:] = [
                     placed(each, half) if is_early else each for each, is_early in pairs
                 ]
-            found.append(Clock(minute, WRITTEN if is_open else EXACT))
+            found.append(Clock((minute + (shift or 0)) % 1440, WRITTEN if is_open else EXACT))
+            shift = None
             seconds |= {second} - {0}
         elif symbol in "RV":
             found[bare:] = [placed(each, value) for each in found[bare:]]
@@ -398,8 +399,8 @@ _MACROS: Final = {
     "ordinals": "h?[O2](?:(?:,?&|,|/|t)h?[O2]){0,62}",
     "period": "(?:[eh]?~?_?[Uq]|a[Uq]|[he]?<months>)",
     "past": "(?:H|a?q|NU?)[pt]",
-    "clock": "(?:<past>[NK]k?|T|K|Nk|mU?)",
-    "hour": "(?:<past>[NK]k?|[TD]|K|[Ym]U?|NN|Nk?U?)",
+    "clock": "(?:<past>[NKT]k?|T|K|Nk|mU?)",
+    "hour": "(?:<past>[NKT]k?|[TD]|K|[Ym]U?|NN|Nk?U?)",
     "part": "(?:,?(?:ih)?R|@R)",
     "sep": "(?:,?&|,|/)",
     "year": "(?:,?Y)?",
@@ -428,6 +429,10 @@ _FORMS: Final[dict[str, _Build]] = {
     r"<when>Mh?[NO]<year>(?:<sep>Mh?[NO]<year>|<sep>h?[NO](?![fMtpk@UHR])){0,12}": _dates,
     r"o?e?X|[ogF]{0,2}W?,?dW?": _dates,
     r"(?:[if]h?|Fe?|e)l?<months>|M(?:,?&|,|/|t)<months>": _months,
+    r"y": lambda _: Say(months=frozenset(range(1, 13)), recurs=True),
+    r"xi?h?<months>": lambda tokens: Say(
+        months=frozenset(range(1, 13)) - _values(tokens, "M", 12), recurs=True
+    ),
     r"iY(?:(?:,?&|,|t)Y){0,230}|FYtY": lambda tokens: Say(years=_values(tokens, "Y")),
     r"[@o]?<clock><part>?(?:<sep>@?<hour>){0,50}<part>?": _at,
     r"e?@?K|@<hour><part>?(?:<sep>@?<hour><part>?){0,50}": _at,

@@ -66,11 +66,13 @@ _UNIT: Final = re.compile(r"(\d*)(\??x?)([a-z]+)")
 # Several words that are one symbol.
 _IDIOMS: Final = {
     r"(?:one[ -](?:time|off)|just once|only once|once)[ -]only": ("1", None),
-    r"one[ -]off|just once|only once|one[ -]time(?! (?:a|per|each|every|in)\b)": ("1", None),
-    "a single time": ("1", None), "12 noon": ("K", 720), "12 midnight": ("K", 0),
+    r"one[ -]off|(?:just once|only once|one[ -]time)(?! (?:a|an|per|each|every|in)\b)": ("1", None),
+    "(?:this )?(?:a|one) single time": ("1", None), "12 noon": ("K", 720), "12 midnight": ("K", 0),
     r"(?:all )?(?:a?round[ -]the[ -]clock|day and night|24/7|all day(?: long)?)": ("Z", None),
-    r"(?:working|business|week|work) days": ("S", WORKDAYS),
-    r"(?:working|business|week|work) day": ("s", WORKDAYS),
+    r"(?:working|business|office|week|work) days": ("S", WORKDAYS),
+    r"(?:working|business|office|week|work) day": ("s", WORKDAYS),
+    r"weekends? included|including weekends|even (?:at|on) weekends": ("v", None),
+    r"(?:all )?(?:the )?year[ -]round|all year(?: long)?|throughout the year": ("y", None),
     r"half[ -](?:an )?hours?": ("U", (30, "min")),
     r"quarters?[ -](?:of an |an )?hours?": ("U", (15, "min")),
     r"half[ -](?:a )?years?": ("U", (6, "m")),
