@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -127,6 +128,15 @@ def test_what_was_cancelled_given_back_or_given_up_says_so() -> None:
     ]
     over = filed(Status.FAILED, because("three engines exited"))
     assert said(over, runs[:1])[-1] == (600, "failed", "failed: three engines exited")
+
+
+def test_a_retry_of_a_past_time_is_told_at_the_time_of_its_request() -> None:
+    about: dict[str, Any] = {"late": 500, "actor": "cli:ada"}
+    again = filed(Status.WAITING, because("requested"), key="backfill:retry-4-x:9", **about)
+    asked = (500, "due", "retry requested by ada, on the command line")
+    assert said(again, [])[0] == asked
+    past = filed(Status.WAITING, because("requested"), key="backfill:x:9", **about)
+    assert said(past, [])[0] == (500, "due", "backfill requested by ada, on the command line")
 
 
 def test_what_runs_says_for_how_long_and_what_follows_says_what() -> None:

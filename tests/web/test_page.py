@@ -21,6 +21,7 @@ from msgspec import structs
 from starlette.applications import Starlette
 
 import horae.web.page as page_module
+from horae.core.command import Unready
 from horae.core.entry import Entry
 from horae.core.ports import Listed, RunSpan
 from horae.core.project import project
@@ -53,7 +54,7 @@ from web.browser import DAY, EVIL, PLAN, TASKS
 from web.stage import Here, engine
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable
 
 NOW = datetime(2026, 11, 15, 12, 30, tzinfo=UTC)
 BERLIN = "Europe/Berlin"
@@ -554,6 +555,7 @@ async def test_a_trigger_that_no_file_has_has_no_line_in_one(tmp_path: Path) -> 
         text = await open_.page("/entries/deploy")
         assert '<span class="place">trigger deploy</span>' in text
         assert "triggers/deploy:1" not in text
+        assert '<pre class="tail" tabindex="0">Go.</pre>' in text, "the prompt, not how it is kept"
         assert '<td class="place">trigger deploy</td>' in await open_.page("/entries")
 
 
@@ -582,6 +584,36 @@ async def test_a_rule_in_another_zone_than_the_page_is_listed_with_its_zone(tmp_
         text = await open_.page("/entries")
         assert ">at 09:00 every day (Asia/Tokyo)</td>" in text
         assert ">at 09:00 every day</td>" in text
+
+
+@story
+async def test_an_entry_names_a_zone_only_beside_a_time_that_has_none(tmp_path: Path) -> None:
+    stamp = "* Once\nSCHEDULED: <2030-01-01 Tue 09:00>\n:PROPERTIES:\n:COMMAND: true\n:END:\n"
+    after = "* Alert\n:PROPERTIES:\n:AFTER: failed of Once\n:COMMAND: true\n:END:\n"
+    words = "* Words\n:PROPERTIES:\n:SCHEDULE: weekdays at 9\n:COMMAND: true\n:END:\n"
+    async with opened(tmp_path, stamp + after + words) as open_:
+        once, alert = await open_.page("/entries/Once"), await open_.page("/entries/Alert")
+        assert '<p class="lead">once, 2030-01-01 Tue 09:00 UTC</p>' in once
+        assert '<p class="lead">after Once (failed)</p>' in alert
+        assert "<dt>schedule</dt>" not in once + alert, "a stamp and an alert are no words"
+        said = "weekdays at 9 means 0 9 * * MON-FRI"
+        text = await open_.page("/entries/Words")
+        assert f"<dd>{said}</dd>" in text
+        assert '<p class="lead">at 09:00 on Monday to Friday (UTC)</p>' in text
+        assert "after Once (failed)</p>" in await open_.page("/entries/Alert/why")
+
+
+@story
+async def test_an_entry_that_cannot_run_says_why(tmp_path: Path) -> None:
+    async with opened(tmp_path) as open_:
+        cause = Unready("nosuch is not on the PATH", "install it")
+
+        async def unready(entries: Iterable[Listed]) -> dict[int, Unready]:
+            return {each.number: cause for each in entries}
+
+        open_.here.front.service.unready = unready
+        text = await open_.page("/entries/digest")
+        assert "cannot run: nosuch is not on the PATH; install it</p>" in text
 
 
 @story

@@ -93,9 +93,12 @@ def _first(filed: Filed) -> ChainStep:
         return ChainStep(receipt.planned_at, "due", said)
     if about is not None:
         return ChainStep(receipt.planned_at, "due", "follows", about)
-    done = _REQUESTS.get(receipt.key.partition(":")[0], "requested")
-    said = by_words(done, receipt.note, actor=filed.actor)
-    return ChainStep(receipt.planned_at, "due", said)
+    kind, _, name = receipt.key.partition(":")
+    done, at = _REQUESTS.get(kind, "requested"), receipt.planned_at
+    if kind == "backfill":  # of a time long past
+        done = "retry requested" if name.startswith("retry-") else done
+        at = filed.decided_at
+    return ChainStep(at, "due", by_words(done, receipt.note, actor=filed.actor))
 
 
 def _wait(filed: Filed, ready: datetime, begun: datetime, others: Sequence[RunSpan]) -> ChainStep:

@@ -604,6 +604,12 @@ class Service:
                 raise explain.AskedMomentError(when.strip()) from None
             raise
 
+    async def cannot_run(self, found: Listed) -> str:
+        """Return why a run of an entry could not start now; empty if it could."""
+        asked = [found] if found.is_armed else []
+        unready = {} if self.unready is None else await self.unready(asked)
+        return self._obstacle() or str(unready.get(found.number, ""))
+
     async def why(self, ask: explain.WhyQuestion, *, limit: int = 20) -> views.WhyLines:
         now = self.clock.now()
         found = await self._asked(ask)
@@ -612,10 +618,9 @@ class Service:
             window = ask.window(about.zone)
         except OverflowError:
             raise beyond() from None
-        asked, obstacle = [found] if found.is_armed else [], self._obstacle()
-        unready = {} if self.unready is None else await self.unready(asked)
+        obstacle = self._obstacle()
         how: dict[str, Any] = {"now": now, "window": window}
-        how["cannot_run"] = obstacle or str(unready.get(found.number, ""))
+        how["cannot_run"] = await self.cannot_run(found)
         if window is None:
             last = [await self._told(each, about.zone) for each in await self._last(found)]
             coming = explain.answers(found, [], _coming(found, now=now), now=now)

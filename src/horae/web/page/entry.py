@@ -7,6 +7,7 @@ from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from horae.core.agent import read_order
 from horae.core.entry import Entry, Work
 from horae.core.explain import entry_policy_words, parse_ask, policy_parts
 from horae.core.inbox import EntryState
@@ -40,7 +41,7 @@ async def entry(asked: PageRequest) -> Sheet:
     item = found.item
     values: dict[str, object] = {"line": line, "history": history, "status": status}
     values |= {"fires": [], "changes": [], "policy": "", "is_agent": False, "item": None}
-    values["schedule"] = ""
+    values |= {"schedule": "", "cannot_run": await service.cannot_run(found)}
     values |= {"forecast": None, "text": "", "policies": [], "trend": None, "blame": None}
     values |= {"agent": None, "statuses": RECEIPT_STATUSES}
     is_planned = found.source == "org" and found.gone_at is None
@@ -59,6 +60,8 @@ async def entry(asked: PageRequest) -> Sheet:
         values["forecast"] = next(iter(coming.rows), None)
         values["is_agent"] = item.work is Work.TICK
         text = await asked.ledger.text(item.digest) or ""
+        if item.work is Work.PROMPT:
+            text = read_order(text).template
         headlines = read(text).headlines if text.startswith("*") else []
         own = set(headlines[0].props) if headlines else set()
         values |= {"text": text, "policies": policy_origins(item, own)}
@@ -69,8 +72,9 @@ async def entry(asked: PageRequest) -> Sheet:
             values["blame"] = await asked.context.blame(found)
         if item.agents or values["is_agent"]:
             values["agent"] = await agent_facts(asked, found, item.agents or (line.title,))
-        if is_phrase(found.mark.rule) and found.source == "org":
-            values["schedule"] = f"{found.mark.rule} means {written_rule(item.rule)}"
+        written = headlines[0].props.get("SCHEDULE", "") if headlines else ""
+        if is_phrase(written):
+            values["schedule"] = f"{written} means {written_rule(item.rule)}"
     newest = history.receipts[0].receipt if history.receipts and cursor is None else None
     values |= {"newest": newest, "chain": newest and await chain_of(asked.front, newest)}
     busy = any(each.status in OPEN for each in history.receipts)

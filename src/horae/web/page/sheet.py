@@ -304,6 +304,7 @@ def templates(views: Sequence[PageView]) -> jinja2.Environment:
     made.trim_blocks = made.lstrip_blocks = True
     made.filters |= {"cost": cost_text, "linked": linked}
     made.filters |= {"rough": rough, "long": length_text, "say": say, "actor": actor_words}
+    made.filters["with_zone"] = with_zone
     made.globals |= {"requested": requested_words, "actions": ACTIONS, "fields": fields}
     made.filters["path"] = lambda text: quote(str(text), safe="/")
     made.globals["nav_items"] = [(each.name, each.path, each.word) for each in views if each.word]
