@@ -42,8 +42,8 @@ from horae.org import document
 from horae.org.check import planning_findings
 from horae.org.plan import Headline, parse_timestamp
 from horae.sources.plans.arming import item_at, rule_of, rule_text, scan_plan
-from horae.timing.cron import Cron
-from horae.timing.phrases import PhraseError, compile_phrase, is_phrase
+from horae.timing.cron import Cron, is_phrase
+from horae.timing.phrases import PhraseError, compile_phrase
 from horae.timing.phrases.tokens import tokens_of
 from horae.timing.zone import local, zone
 

@@ -23,7 +23,7 @@ from horae.core import budget as purses
 from horae.core.actor import API_FIX, api_scopes
 from horae.errors import HoraeError, ScheduleError
 from horae.org.plan import parse_timestamp
-from horae.timing.cron import Cron
+from horae.timing.cron import Cron, is_phrase
 from horae.timing.duration import format_duration, parse_duration
 from horae.timing.repeater import Repeater, parse_at, stamp_text
 from horae.timing.zone import instant, local, parse_rfc3339, zone
@@ -373,10 +373,10 @@ def schedule_rule(text: str, *, zone_name: str, start: datetime | None = None) -
 
     Without *start* the rule floats: the ledger counts it from its first scan.
     """
-    from horae.timing.phrases import compile_phrase, is_phrase
-
     if not is_phrase(text):
         return cron_rule(text, zone_name=zone_name)
+    from horae.timing.phrases import compile_phrase
+
     return compiled_rule(compile_phrase(text), zone_name=zone_name, now=start)[0]
 
 

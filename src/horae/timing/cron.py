@@ -17,6 +17,7 @@ pass. A rule with a `*` there follows the clock on the wall through gap and fold
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import reduce
@@ -29,7 +30,7 @@ from horae.timing.cron_fields import FIRST_YEAR, CronError, read_masks
 from horae.timing.cron_words import ALL_DAYS, Meaning, bits, interval_words, words_of
 from horae.timing.zone import changes, zone as find_zone
 
-__all__ = ["Cron", "CronError", "count_any"]
+__all__ = ["Cron", "CronError", "count_any", "is_phrase"]
 
 SECOND: Final = timedelta(seconds=1)
 # A month of one length that begins on one weekday is at most 40 years away.
@@ -38,6 +39,7 @@ _LONGEST_WAIT: Final = 41
 _PATIENCE: Final = 150
 # No zone changes its clock twice within three days.
 _QUIET: Final = timedelta(days=3)
+_FIELDS: Final = re.compile(r"\s*(?:@\S*\s*|[\d*?,/#-]+(?:\s+[\dLW*?,/#-]+(?:\s.*)?)?)", re.DOTALL)
 _BEFORE_ALL: Final = datetime(FIRST_YEAR - 1, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
@@ -528,3 +530,12 @@ def _stretches(first: datetime, last: datetime, zone: tzinfo) -> Iterator[_Offse
         yield _OffsetSpan(start, at, offset, before)
         start, before, offset = at, offset, change.after
     yield _OffsetSpan(start, max(last, start), offset, before)
+
+
+def is_phrase(text: str) -> bool:
+    """Whether a schedule is written in words, and not meant as cron.
+
+    >>> [is_phrase(each) for each in ("weekdays at 9", "0 9 * * FUNDAY", "5 past every hour")]
+    [True, False, True]
+    """
+    return _FIELDS.fullmatch(text) is None and re.search(r"[^\W\d_]{2}", text) is not None

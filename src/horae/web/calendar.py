@@ -17,6 +17,7 @@ from horae.core.project import TINY, project
 from horae.core.text import is_number, words
 from horae.core.views import CalendarPath, RequestError, Shape, Time, zoned
 from horae.sources.board.recycle import is_net
+from horae.timing.cron import is_phrase
 from horae.timing.zone import parse_rfc3339, zone
 from horae.web.answer import HEADERS
 from horae.web.front import Front, NotOfferedError, offered
@@ -149,8 +150,6 @@ async def preview(front: Front, query: PreviewQuery) -> Preview:
     zone(place)
     if [bool(query.cron), bool(query.when), query.at is not None].count(True) != 1:
         raise RequestError("pass one of `cron`, `when` or `at`")
-    from horae.timing.phrases import is_phrase  # not to serve a page
-
     cron = phrase_cron(query.when) if is_phrase(query.when) else query.cron or query.when
     rule = cron_rule(cron, zone_name=place) if query.at is None else OnceRule(query.at)
     entry = Entry("", Origin("", 0), "", rule, zone=place)

@@ -25,9 +25,9 @@ from horae.errors import ScheduleError
 from horae.org.check import SectionFinding, check_plans as kernel_check, place_of, shown
 from horae.org.plan import Diagnostic, Headline, Plan, SectionPlace, Severity
 from horae.sources.plans.arming import rule_of, scan_plan
-from horae.timing.cron import Cron, CronError
+from horae.timing.cron import Cron, CronError, is_phrase
 from horae.timing.duration import format_duration
-from horae.timing.phrases import PhraseError, compile_phrase, is_phrase
+from horae.timing.phrases import PhraseError, compile_phrase
 from horae.timing.zone import ZoneError, local, zone
 
 FLOOR: Final = timedelta(minutes=1)

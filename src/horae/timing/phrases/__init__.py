@@ -1,5 +1,5 @@
 """Schedules in plain words: "weekdays at 9", "every other Friday at 17:30"."""
 
-from horae.timing.phrases.compiler import Compiled, PhraseError, compile_phrase, is_phrase
+from horae.timing.phrases.compiler import Compiled, PhraseError, compile_phrase
 
-__all__ = ["Compiled", "PhraseError", "compile_phrase", "is_phrase"]
+__all__ = ["Compiled", "PhraseError", "compile_phrase"]

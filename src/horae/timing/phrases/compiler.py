@@ -6,7 +6,6 @@ ways: which half of the day a bare "at 5" is, at what time "every Monday" is, wh
 
 from __future__ import annotations
 
-import re
 from calendar import monthrange
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
@@ -24,7 +23,6 @@ _DAY: Final = 1440
 _BASE: Final = datetime(2001, 1, 1)  # noqa: DTZ001 - a wall time, on a Monday
 _LONGEST: Final = 20_000
 _SILENT: Final = frozenset(",&oi@():;_vhlZ!")  # what may stand between the parts of a phrase
-_CRON: Final = re.compile(r"\s*(?:@\S*\s*|[\d*?,/#-]+(?:\s+[\dLW*?,/#-]+(?:\s.*)?)?)", re.DOTALL)
 _LIKE: Final = 'write it like "weekdays at 9"'
 
 
@@ -61,15 +59,6 @@ class AskError(Exception):
 def _ask(is_open: object, question: str, fields: str | Sequence[str] = "") -> None:
     if is_open:
         raise AskError(question, fields if isinstance(fields, str) else fields[0])
-
-
-def is_phrase(text: str) -> bool:
-    """Whether a schedule is written in words, and not meant as cron.
-
-    >>> [is_phrase(each) for each in ("weekdays at 9", "0 9 * * FUNDAY", "5 past every hour")]
-    [True, False, True]
-    """
-    return _CRON.fullmatch(text) is None and re.search(r"[^\W\d_]{2}", text) is not None
 
 
 def compile_phrase(text: str) -> Compiled:

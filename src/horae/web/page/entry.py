@@ -16,7 +16,7 @@ from horae.core.receipt import BAD, ENDS, OPEN, RECEIPT_STATUSES
 from horae.core.text import written_rule
 from horae.core.views import EntryLine, RequestError, entry_row
 from horae.org.document import read
-from horae.timing.phrases import is_phrase
+from horae.timing.cron import is_phrase
 from horae.web.front import tag_of_entry
 from horae.web.page.agent import agent_facts
 from horae.web.page.run import chain_of
