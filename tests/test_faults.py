@@ -11,8 +11,9 @@ import pytest
 
 from horae.files.git.layout import layout
 from horae.files.read import PlanFileError, PlanMissingError
+from horae.sources.board import find_tasks
 from horae.sources.board.source import BoardSource
-from horae.sources.board.tasks import Board, find_tasks
+from horae.sources.board.tasks import Board
 from horae.sources.crew.source import CrewCadence, CrewSource
 from horae.sources.plans.source import OrgSource
 from horae.sources.triggers.source import read_folder

@@ -9,22 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import to_builtins
 
-import horae
-from horae import __version__
 from horae.config import Config, known_names, load, secrets_of, state_directory
 from horae.context import (
     TRIGGER_FILES,
@@ -50,6 +47,7 @@ from horae.core.ports import (
     Crew,
     Ended,
     Held,
+    HeldBackError,
     Job,
     LedgerBusyError,
     LedgerError,
@@ -65,11 +63,12 @@ from horae.core.private import write_durably
 from horae.core.receipt import FINAL, Filed
 from horae.core.secret import FOLDER, is_own
 from horae.core.service import Service, broken_words
-from horae.core.source import Source, unexpected
+from horae.core.source import Scan, Source, unexpected
 from horae.core.spending import Spending
 from horae.core.text import size_text
 from horae.core.views import DiskLine, EngineFacts, ReceiptLine, zoned
 from horae.errors import Exit, HoraeError
+from horae.files.edit import mirror
 from horae.files.git.trees import Commits, Trees
 from horae.files.read import PlanFileError, head_of, obstacle, read_plan
 from horae.files.watch import changes
@@ -81,27 +80,27 @@ from horae.process.logs import clear, fullest, held_in, room_at, tidy, trim
 from horae.process.output import masked
 from horae.process.processes import LOG_NAME, Processes
 from horae.process.run_settings import RunSettings
-from horae.sources.agents.runner import Accounts, AgentHost, Registry
-from horae.sources.board.runner import Dispatcher, DispatchRunner, RecycleRunner, busy_at
-from horae.sources.board.source import BoardSource
-from horae.sources.board.tasks import Board, CommittedBoard, refuse_double
-from horae.sources.crew.rules import agent_state
-from horae.sources.crew.runner import KeeperRunner, mirror
-from horae.sources.crew.source import NoCrew, Roster
+from horae.sources import OutdatedError, agents, board, crew, outdated, workflows
 from horae.sources.plans.runner import CommandRunner
 from horae.sources.plans.source import OrgSource, words_at
 from horae.sources.triggers.runner import GithubPoller, PollError, PromptRunner
 from horae.sources.triggers.service import Triggers
 from horae.sources.triggers.source import Synced, TriggerSource, has_files, sync
-from horae.sources.workflows.runner import WorkflowRunner, the_world
 from horae.store.ledger import SqlLedger
 from horae.store.lock import Lock, LockUse
 from horae.store.sqlite import SqliteLedger
+
+if TYPE_CHECKING:
+    from horae.sources.agents.runner import Accounts, AgentHost, BlockAgents, Registry
+    from horae.sources.board.runner import Dispatcher, DispatchRunner, RecycleRunner
+    from horae.sources.crew.runner import KeeperRunner
+    from horae.sources.workflows.runner import WorkflowRunner
 
 log = logging.getLogger(__name__)
 
 Watch: TypeAlias = "Callable[[App, asyncio.Event], Awaitable[None]]"
 AskObstacle: TypeAlias = "Callable[[Filed], Awaitable[str | None]]"
+RunnerOf: TypeAlias = "Callable[[Work], tuple[Runner, AskObstacle | None] | None]"
 
 FOLDERS: Final = ("runs", "trees", "cache", "backups", FOLDER)  # in the data directory
 ROOT_NAME: Final = "root"  # in the data directory: which plans its ledger is about
@@ -116,7 +115,6 @@ _NIGHT: Final = "nightly maintenance: "  # what a note about backups and old out
 _LONGEST_PATH: Final = 1 << 16  # bytes of the file that names the plan root
 _LONGEST_KEY: Final = 1 << 10  # bytes of the file that holds a key
 _POLL: Final = 60.0  # seconds that a look elsewhere may take
-_VERSION: Final = re.compile(r'^__version__ = "([^"]+)"$', re.MULTILINE)
 _GITHUB: Final = ("GH_TOKEN", "GITHUB_TOKEN")  # who looks at GitHub, if the settings say
 
 
@@ -133,15 +131,19 @@ class EmptyPlanError(HoraeError, code="empty_plan", exit_code=Exit.CONFLICT):
 
 @dataclass(eq=False)
 class Runners:
-    by_work: Mapping[Work, tuple[Runner, AskObstacle | None]]
+    find: RunnerOf  # loads what the kind of work needs
     tokens: RunTokens = field(default_factory=RunTokens)
     catch_up: Callable[[str], Awaitable[None]] | None = None
     spending: Spending | None = None
 
     async def hold(self, job: Job) -> Held:
-        runner, _ = self.by_work.get(job.filed.work, (None, None))
-        if runner is None:
+        try:
+            found = self.find(job.filed.work)
+        except OutdatedError as error:
+            raise HeldBackError(str(error)) from None
+        if found is None:
             raise RunError(f"this version of horae cannot run work of the kind {job.filed.work}")
+        runner, _ = found
         if self.catch_up is not None and job.filed.commit:
             await self.catch_up(job.filed.commit)
         number = job.run.number
@@ -158,15 +160,15 @@ class Runners:
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
         self.tokens.end(run.number)
-        runner, _ = self.by_work.get(filed.work, (None, None))
-        return None if runner is None else await runner.look_back(filed, run)
+        found = self.find(filed.work)
+        return None if found is None else await found[0].look_back(filed, run)
 
     async def obstacle(self, filed: Filed) -> str | None:
-        _, asked = self.by_work.get(filed.work, (None, None))
-        if asked is None:  # nobody can tell without trying; the next start tries
-            return filed.receipt.reason
         try:
-            return await asked(filed)
+            found = self.find(filed.work)
+            if found is None or found[1] is None:  # the next start tells, by trying
+                return filed.receipt.reason
+            return await found[1](filed)
         except (HoraeError, OSError) as error:  # half an edit, perhaps
             return str(error)
 
@@ -222,7 +224,7 @@ class App:
     engine: Engine
     service: Service
     triggers: Triggers
-    workflows: WorkflowRunner
+    parts: Parts
     runners: Runners
     sources: tuple[Source, ...]
     settings: EngineSettings  # which of them wait for a person
@@ -268,9 +270,7 @@ class App:
             problems.append(str(error) if isinstance(error, HoraeError) else unexpected(error))
         disk = self.host.disk
         problems += [*self.notes, *self.settings.notes, *filter(None, [disk.problem])]
-        if (newer := installed_version()) != __version__:
-            switch = "`horae restart` switches to it"
-            problems.append(f"horae {newer} is installed, and {__version__} is running; {switch}")
+        problems += [] if (newer := outdated()) is None else [str(newer)]
         since = "" if started_at is None else key_time(started_at)
         told = tuple(dict.fromkeys(problems))
         return EngineFacts(True, str(self.data), os.getpid(), since, told, disk=disk.line)
@@ -403,16 +403,6 @@ def open_processes(config: Config, data: Path, given: HandedProcesses | None = N
     return Processes(data, cgroup=delegated_cgroup(), limits=limits, kept=kept, given=given)
 
 
-def installed_version() -> str:
-    """Return the version of the package on disk, which may be newer than the one that runs."""
-    try:
-        text = Path(horae.__file__).read_text()
-    except OSError:  # it is being replaced
-        return __version__
-    found = _VERSION.search(text)
-    return __version__ if found is None else found[1]
-
-
 def limits_of(config: Config) -> CgroupLimits:
     return CgroupLimits(config.run_memory, config.run_processes, config.run_cpus)
 
@@ -439,19 +429,17 @@ def assemble(
         if engine.is_blank:
             raise EmptyPlanError(root)
 
+    def refuse_double(address: str) -> None:
+        if address.startswith("task:"):
+            board.tasks.refuse_double(context.board, address)
+
     context.poke = poke
     host = replace(host, place=replace(host.place, spending=context.spending))
-    accounts = Accounts(**common, agents=context.agents)
-    crew = _crew_of(context, host, lambda: busy_at(engine.gate), accounts)
+    parts = Parts(context, host, lambda: board.runner.busy_at(engine.gate))
     triggers = Triggers(**context.trigger_parts(secrets=host.place.secrets))
-    store = context.trigger_store
-    agents = block_agents(
-        context.agents, host.processes, host.place, host.trees, card=store.agent, accounts=accounts
-    )
-    workflows = WorkflowRunner(host.processes, host.place, clock=context.clock, agent=agents)
-    prompts = PromptRunner(agents.find, store, context.ledger.text, config.keeper_timeout)
-    runners = _runners(context, host, workflows, prompts, crew)
-    sources = _sources(context, host, triggers, crew)
+    tokens, spending = host.place.tokens or RunTokens(), host.place.spending
+    runners = Runners(parts.runner_of, tokens, host.catch_up, spending)
+    sources = parts.sources(triggers.follow)
     engine = Engine(
         **common,
         runner=runners,
@@ -463,12 +451,12 @@ def assemble(
         launch=launch and partial(launch, runners),
         home="" if shared is None else host.name,
         adopted=host.processes.adopted,
-        spending=host.place.spending,
+        spending=spending,
     )
     service = Service(
         **common,
         ids=new_id,
-        agent_state=agent_state,
+        agent_state=lambda text: crew.rules.agent_state(text),  # noqa: PLW0108 - loads it late
         spending=lambda: context.spending,
         poke=poke,
         zone_name=context.zone_name,
@@ -477,126 +465,205 @@ def assemble(
         unready=context.readiness.of_entries,
         unassigned=context.why_unassigned,
         refuse_start=refuse_blank,
-        refuse_name=partial(refuse_double, context.board),
+        refuse_name=refuse_double,
         again=triggers.again,
     )
     settings = settings or EngineSettings(config, **common, changed=poke)
     return App(
-        context, host, engine, service, triggers, workflows, runners, sources, settings,
-        host.processes.notes, crew.dispatcher,
+        context, host, engine, service, triggers, parts, runners, sources, settings,
+        host.processes.notes, parts.dispatcher,
     )  # fmt: skip
 
 
-class _CrewParts(NamedTuple):
-    dispatcher: Dispatcher | None
-    dispatches: DispatchRunner
-    keeper: KeeperRunner | None
+@dataclass(eq=False)
+class Parts:
+    """Sources and runners; what only some plans need is loaded and made when it is first used."""
 
-    @property
-    def changed(self) -> Callable[[], None] | None:
-        return None if self.dispatcher is None else self.dispatcher.note_change
+    context: Context
+    host: Host
+    busy: Callable[[], frozenset[str]]  # the agents that run
 
+    @cached_property
+    def accounts(self) -> Accounts:
+        return agents.runner.Accounts(**self.context.common, agents=self.context.agents)
 
-def _crew_of(
-    context: Context, host: Host, busy: Callable[[], frozenset[str]], accounts: Accounts
-) -> _CrewParts:
-    config, common = context.config, context.common
-    agents = AgentHost(settings_registry(config), host.processes, host.place, host.trees, accounts)
-    crew: Crew | None = partial(board_agents, config) if config.board_members else None
-    if config.crew_def is not None:
-        crew = Roster(config.crew_def.absolute(), context.root).agents
-    board = CommittedBoard(context.board)
-    dispatcher = keeper = None
-    if crew is not None and config.board_auto_dispatch:
-        dispatcher = Dispatcher(board, crew, agents=agents, busy=busy, **common)
-    dispatches = DispatchRunner(
-        agents,
-        board,
-        crew,
-        ledger=context.ledger,
-        clock=context.clock,
-        heard=None if dispatcher is None else dispatcher.note_change,
-        claims_as=BOARD if config.board_members else "",
-    )
-    manifest = config.crew_def or config.keeper_def
-    if manifest is not None:
+    @cached_property
+    def agents(self) -> AgentHost:
+        host, registry = self.host, settings_registry(self.context.config)
+        known = host.processes, host.place, host.trees, self.accounts
+        return agents.runner.AgentHost(registry, *known)
+
+    @cached_property
+    def block_agents(self) -> BlockAgents:
+        host, card = self.host, self.context.trigger_store.agent
+        known = host.processes, host.place, host.trees
+        return block_agents(self.context.agents, *known, card=card, accounts=self.accounts)
+
+    @cached_property
+    def crew(self) -> Crew | None:
+        """Those who get the tasks of the board."""
+        config = self.context.config
+        if config.crew_def is not None:
+            return crew.source.Roster(config.crew_def.absolute(), self.context.root).agents
+        return partial(board_agents, config) if config.board_members else None
+
+    @cached_property
+    def dispatcher(self) -> Dispatcher | None:
+        if self.crew is None or not self.context.config.board_auto_dispatch:
+            return None
+        tasks = board.tasks.CommittedBoard(self.context.board)
+        how: dict[str, Any] = {"agents": self.agents, "busy": self.busy, **self.context.common}
+        return board.runner.Dispatcher(tasks, self.crew, **how)
+
+    @cached_property
+    def dispatches(self) -> DispatchRunner:
+        context = self.context
+        return board.runner.DispatchRunner(
+            self.agents,
+            board.tasks.CommittedBoard(context.board),
+            self.crew,
+            ledger=context.ledger,
+            clock=context.clock,
+            heard=None if self.dispatcher is None else self.dispatcher.note_change,
+            claims_as=BOARD if context.config.board_members else "",
+        )
+
+    @cached_property
+    def keeper(self) -> KeeperRunner | None:
+        context, config = self.context, self.context.config
+        manifest = config.crew_def or config.keeper_def
+        if manifest is None:
+            return None
 
         async def tasks(name: str, place: Path) -> list[TaskBrief]:
-            found = Board.below(place, context.tasks, **context.limits)
-            return await CommittedBoard(found).told_to(name)
+            found = board.tasks.Board.below(place, context.tasks, **context.limits)
+            return await board.tasks.CommittedBoard(found).told_to(name)
 
-        keeper = KeeperRunner(
-            agents,
-            Roster(manifest.absolute(), context.root),
-            **common,
+        return crew.runner.KeeperRunner(
+            self.agents,
+            crew.source.Roster(manifest.absolute(), context.root),
+            **context.common,
             tasks=tasks,
-            local=host.trees.local,
+            local=self.host.trees.local,
             mode=config.keeper_mode,
             timeout=config.keeper_timeout,
             gitops=config.gitops,
             zone_name=context.zone_name,
             is_single=config.crew_def is None,
             has_files=config.store is None,
-            is_gone=host.is_gone,
+            is_gone=self.host.is_gone,
         )
-    return _CrewParts(dispatcher, dispatches, keeper)
 
+    @cached_property
+    def commands(self) -> CommandRunner:
+        return CommandRunner(self.host.processes, self.host.place)
 
-def _sources(
-    context: Context, host: Host, triggers: Triggers, crew: _CrewParts
-) -> tuple[Source, ...]:
-    config, root, now = context.config, context.root, context.clock.now
-    is_single = config.store is None
-    members = crew_source(
-        config,
-        started_at=now(),
-        data=host.place.data if is_single else None,
-        follow_up=None if crew.keeper is None else crew.keeper.settle,
-        clock=now,
-        root=root,
-    )
-    board = BoardSource(
-        context.board,
-        now=now,
-        follow_up=crew.dispatches.settle,
-        changed=crew.changed,
-        ledger=context.ledger,
-        term=context.term,
-    )
-    files = partial(has_files, str(root))
-    return (
-        OrgSource(root, zone_name=context.zone_name, **context.limits),
-        board,
-        # Without the setting, members of before are removed; but a node of a cluster may lack it.
-        *([members] if members is not None else [NoCrew()] * is_single),
-        TriggerSource(context.trigger_store, follow=triggers.follow, has_files=files),
-    )
+    @cached_property
+    def workflows(self) -> WorkflowRunner:
+        place, clock, agent = self.host.place, self.context.clock, self.block_agents
+        runner = workflows.runner.WorkflowRunner
+        return runner(self.host.processes, place, clock=clock, agent=agent)
 
+    @cached_property
+    def prompts(self) -> PromptRunner:
+        context = self.context
+        known = context.trigger_store, context.ledger.text, context.config.keeper_timeout
+        return PromptRunner(self.block_agents.find, *known)
 
-def _runners(
-    context: Context, host: Host, workflows: WorkflowRunner, prompts: PromptRunner, crew: _CrewParts
-) -> Runners:
-    text = context.ledger.text
-    commands = CommandRunner(host.processes, host.place)
-    recycling = RecycleRunner(crew.dispatches.board, clock=context.clock)
+    @cached_property
+    def recycling(self) -> RecycleRunner:
+        tasks = board.tasks.CommittedBoard(self.context.board)
+        return board.runner.RecycleRunner(tasks, clock=self.context.clock)
 
-    def by_text(asked: Callable[[str], Awaitable[str | None]]) -> AskObstacle:
+    def runner_of(self, work: Work) -> tuple[Runner, AskObstacle | None] | None:
+        """Return what runs a kind of work, and what says why a run that is held back still is."""
+        match work:
+            case Work.COMMAND:
+                return self.commands, self._by_text(self.commands.obstacle)
+            case Work.POST:
+                return self.commands, None
+            case Work.WORKFLOW:
+                return self.workflows, self._by_text(self.workflows.obstacle)
+            case Work.RECYCLE:
+                return self.recycling, None
+            case Work.DISPATCH:
+                return self.dispatches, self.dispatches.obstacle
+            case Work.PROMPT:
+                return self.prompts, self.prompts.obstacle
+            case Work.TICK:
+                return None if self.keeper is None else (self.keeper, self.keeper.obstacle)
+
+    def _by_text(self, ask: Callable[[str], Awaitable[str | None]]) -> AskObstacle:
         async def obstacle(filed: Filed) -> str | None:
-            return await asked(await text(filed.digest) or "")
+            return await ask(await self.context.ledger.text(filed.digest) or "")
 
         return obstacle
 
-    found: dict[Work, tuple[Runner, AskObstacle | None]] = {
-        Work.COMMAND: (commands, by_text(commands.obstacle)),
-        Work.POST: (commands, None),
-        Work.WORKFLOW: (workflows, by_text(workflows.obstacle)),
-        Work.RECYCLE: (recycling, None),
-        Work.DISPATCH: (crew.dispatches, crew.dispatches.obstacle),
-        Work.PROMPT: (prompts, prompts.obstacle),
-    }
-    if crew.keeper is not None:
-        found[Work.TICK] = crew.keeper, crew.keeper.obstacle
-    return Runners(found, host.place.tokens or RunTokens(), host.catch_up, host.place.spending)
+    def sources(self, follow: Callable[[Filed], Awaitable[None]]) -> tuple[Source, ...]:
+        context, config, root = self.context, self.context.config, self.context.root
+        has_crew = (config.crew_def or config.keeper_def) is not None
+        found: list[Source] = [
+            OrgSource(root, zone_name=context.zone_name, **context.limits),
+            LateSource("board", self._board_source, partial(_is_there, root / context.tasks)),
+        ]
+        # Without the setting, members of before are removed; but a node of a cluster may lack it.
+        if has_crew or config.store is None:
+            found.append(LateSource("crew", self._crew_source, lambda: has_crew))
+        files = partial(has_files, str(root))
+        return (*found, TriggerSource(context.trigger_store, follow=follow, has_files=files))
+
+    def _board_source(self) -> Source:
+        return board.source.BoardSource(
+            self.context.board,
+            now=self.context.clock.now,
+            follow_up=self.dispatches.settle,
+            changed=None if self.dispatcher is None else self.dispatcher.note_change,
+            ledger=self.context.ledger,
+            term=self.context.term,
+        )
+
+    def _crew_source(self) -> Source | None:
+        config, now = self.context.config, self.context.clock.now
+        return crew_source(
+            config,
+            started_at=now(),
+            data=self.host.place.data if config.store is None else None,
+            follow_up=None if self.keeper is None else self.keeper.settle,
+            clock=now,
+            root=self.context.root,
+        )
+
+
+@dataclass(eq=False)
+class LateSource:
+    """A source that is loaded when the plan root has something of it, or the ledger knew of it."""
+
+    name: str
+    make: Callable[[], Source | None]
+    is_there: Callable[[], bool]
+
+    @cached_property
+    def source(self) -> Source | None:
+        return self.make()
+
+    async def scan(self, index: Mapping[str, str]) -> Scan:
+        is_needed = index or "source" in vars(self) or await asyncio.to_thread(self.is_there)
+        found = self.source if is_needed else None
+        return Scan(()) if found is None else await found.scan(index)
+
+    async def settle(self, receipt: Filed) -> None:
+        if self.source is not None and self.source.settle is not None:
+            await self.source.settle(receipt)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return False
+    except OSError:  # the source says what is wrong with it
+        pass
+    return True
 
 
 def _commits(context: Context) -> Commits:
@@ -952,7 +1019,7 @@ def run_workflow(
     secrets = secrets_of(config, environ=known)
     place = RunSettings(home, kept, known, timeout or config.run_timeout, named=secrets)
 
-    def agents() -> Registry:
+    def known_agents() -> Registry:
         return find_agents(config, say=lambda problem: log.warning("%s", problem)).registry
 
     async def run() -> dict[str, Any]:
@@ -964,10 +1031,10 @@ def run_workflow(
         os.makedirs(lock, 0o700)
         async with Processes(lock) as processes:
             trees = Trees(home, kept, config.git_local or (), uncommitted=config.agent_uncommitted)
-            blocks = block_agents(agents, processes, place, trees)
-            runner = WorkflowRunner(processes, place, clock=clock, agent=blocks)
+            blocks = block_agents(known_agents, processes, place, trees)
+            runner = workflows.runner.WorkflowRunner(processes, place, clock=clock, agent=blocks)
             parsed = read(text)
-            world = the_world(parsed, workflow, file=name)
+            world = workflows.runner.the_world(parsed, workflow, file=name)
             given = input.encode() if isinstance(input, str) else input
             order = runner.order(parsed, world, name=name, run=number, input=given)
             record: dict[str, Any] = to_builtins(await runner.run(order))

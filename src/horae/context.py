@@ -59,13 +59,7 @@ from horae.org.document import read
 from horae.org.plan import Diagnostic
 from horae.process.processes import Processes
 from horae.process.run_settings import RunSettings, unread, why_unready
-from horae.sources.agents import runner
-from horae.sources.board.dispatch import why_unassigned
-from horae.sources.board.rules import CLOSED, Members
-from horae.sources.board.source import BoardSource, task_at
-from horae.sources.board.tasks import Board, find_tasks
-from horae.sources.crew.rules import parse_crew
-from horae.sources.crew.source import CrewCadence, CrewSource, Roster, SingleKeeper
+from horae.sources import agents, board, crew
 from horae.sources.plans.source import OrgSource
 from horae.sources.triggers.runner import agent_of, policy_for, unnamed
 from horae.sources.triggers.service import Triggers
@@ -75,6 +69,10 @@ from horae.sources.triggers.store import AgentCard, TriggerStore
 if TYPE_CHECKING:
     from horae.cluster.queue import SharedLedger
     from horae.core.ports import Ledger
+    from horae.sources.agents.runner import Accounts, AgentHost, BlockAgents, Registry
+    from horae.sources.board.rules import Members
+    from horae.sources.board.tasks import Board
+    from horae.sources.crew.source import CrewSource
     from horae.store.ledger import SqlLedger
 
     Say = Callable[[HoraeError | Diagnostic], None]
@@ -123,20 +121,20 @@ class Context:
 
     @cached_property
     def tasks(self) -> str:
-        return find_tasks(self.root, board=self.config.board_dir)
+        return board.find_tasks(self.root, board=self.config.board_dir)
 
     @property
     def board(self) -> Board:
-        return Board.below(self.root, self.tasks, **self.limits)
+        return board.tasks.Board.below(self.root, self.tasks, **self.limits)
 
     async def file_problems(self) -> list[str]:
         """Return what of the files an engine could not use, in its words; nothing is changed."""
         now, environ = self.clock.now, known_names(self.config)
-        crew = crew_source(self.config, started_at=now(), root=self.root)
+        members = crew_source(self.config, started_at=now(), root=self.root)
         readers: list[Source] = [
             OrgSource(self.root, zone_name=self.zone_name, **self.limits),
-            BoardSource(self.board, now=now),
-            *([] if crew is None else [crew]),
+            board.source.BoardSource(self.board, now=now),
+            *([] if members is None else [members]),
         ]
         scans = [await each.scan(await self.ledger.index(each.name)) for each in readers]
         problems = [str(problem) for scan in scans for problem in scan.problems]
@@ -147,33 +145,35 @@ class Context:
 
     async def why_unassigned(self, address: str) -> str:
         """Return why the board does not assign a task; "" if it does, or has no such task."""
-        number, manifest = task_at(address), self.config.crew_def
+        number, manifest = board.source.task_at(address), self.config.crew_def
         if number is None:
             return ""
         try:
             cards = await asyncio.to_thread(self.board.read)
             status = cards.ground.statuses.get(number)
-            if status is None or status in CLOSED:
+            if status is None or status in board.rules.CLOSED:
                 return f"the task is {status}" if status else ""
             if not self.config.board_auto_dispatch:
                 return "board.auto_dispatch is false"
-            crew: Members = dict.fromkeys(self.config.board_members, ())
+            members: Members = dict.fromkeys(self.config.board_members, ())
             if manifest is not None:
-                roster = Roster(manifest.absolute(), self.root)
-                crew = {each.name: each.roles for each in await asyncio.to_thread(roster.members)}
-            elif not crew:
+                roster = crew.source.Roster(manifest.absolute(), self.root)
+                found = await asyncio.to_thread(roster.members)
+                members = {each.name: each.roles for each in found}
+            elif not members:
                 return "neither crew.def nor board.command is set"
         except HoraeError:  # a problem of its own, in `status`
             return ""
         task = next((each for each in cards.tasks if each.id == number), None)
         now = self.clock.now()
-        return "" if task is None else why_unassigned(task, cards.ground, now=now, crew=crew)
+        why = board.dispatch.why_unassigned
+        return "" if task is None else why(task, cards.ground, now=now, crew=members)
 
     @property
     def readiness(self) -> Readiness:
         return Readiness(self)
 
-    def agents(self) -> runner.Registry:
+    def agents(self) -> Registry:
         return find_agents(self.config).registry
 
     def trigger_parts(self, **parts: Any) -> dict[str, Any]:
@@ -198,11 +198,11 @@ class Readiness:
         self._is_elsewhere = config.store is not None  # runs are made on other machines, too
 
     @property
-    def _settings(self) -> runner.Registry:
+    def _settings(self) -> Registry:
         return settings_registry(self._context.config)
 
     async def of_entries(self, entries: Iterable[Listed]) -> dict[int, Unready]:
-        plans: list[runner.Registry] = []  # of all entries, once it is read
+        plans: list[Registry] = []  # of all entries, once it is read
         found = {}
         for each in entries:
             if isinstance(each.item, Entry):
@@ -210,7 +210,7 @@ class Readiness:
                 found.update({} if why is None else {each.number: why})
         return found
 
-    async def _of_entry(self, entry: Entry, plans: list[runner.Registry]) -> Unready | None:
+    async def _of_entry(self, entry: Entry, plans: list[Registry]) -> Unready | None:
         if self._is_elsewhere or entry.policy.requires:
             return None  # only the machine that it runs on can tell
         is_read = entry.work in {Work.COMMAND, Work.PROMPT, Work.TICK}
@@ -223,9 +223,9 @@ class Readiness:
                 for name in entry.agents[:1]:
                     return await self.of_agent(name, tools, plans)
             case Work.TICK:
-                members = parse_crew(text).members
+                members = crew.rules.parse_crew(text).members
                 if members and self._manifest is not None:
-                    roster = Roster(self._manifest.absolute(), self._context.root)
+                    roster = crew.source.Roster(self._manifest.absolute(), self._context.root)
                     try:
                         agent = await asyncio.to_thread(roster.agent, members[0])
                     except RunError as error:
@@ -251,7 +251,7 @@ class Readiness:
         return why or unread(self._secrets, known)
 
     async def of_agent(
-        self, name: str, tools: ToolPolicy | None = None, plans: list[runner.Registry] | None = None
+        self, name: str, tools: ToolPolicy | None = None, plans: list[Registry] | None = None
     ) -> Unready | None:
         card = await self._context.trigger_store.agent(name)
         if card is not None:
@@ -279,7 +279,7 @@ class Readiness:
         return self._of_agent(self._settings, unnamed(), None)
 
     def _of_agent(
-        self, registry: runner.Registry, agent: Agent, tools: ToolPolicy | None
+        self, registry: Registry, agent: Agent, tools: ToolPolicy | None
     ) -> Unready | None:
         if self._is_elsewhere and registry.command_of(agent):
             return None  # as above
@@ -308,8 +308,8 @@ def crew_source(
     single, lifecycle = None, config.lifecycle_def
     if config.crew_def is None:
         day = None if lifecycle is None else lifecycle.absolute()
-        single = SingleKeeper(definition.absolute(), day, config.keeper_interval)
-    rhythm = CrewCadence(
+        single = crew.source.SingleKeeper(definition.absolute(), day, config.keeper_interval)
+    rhythm = crew.source.CrewCadence(
         started_at,
         config.crew_stagger,
         continuous=config.keeper_continuous,
@@ -317,7 +317,7 @@ def crew_source(
         timeout=config.keeper_timeout,
         zone_name=config.zone or machine_zone().key,
     )
-    return CrewSource(definition.absolute(), rhythm, root=root, keeper=single, **parts)
+    return crew.source.CrewSource(definition.absolute(), rhythm, root=root, keeper=single, **parts)
 
 
 def board_agents(config: Config) -> dict[str, Callable[[], Agent]]:
@@ -334,10 +334,10 @@ def board_agents(config: Config) -> dict[str, Callable[[], Agent]]:
 # Which agents there are
 
 
-def settings_registry(config: Config) -> runner.Registry:
-    return runner.Registry(
+def settings_registry(config: Config) -> Registry:
+    return agents.runner.Registry(
         command=lambda: config.agent_command,
-        provider=runner.provider_of(os.environ, config.secrets),
+        provider=agents.runner.provider_of(os.environ, config.secrets),
         settings=settings_hint(config.root),
         root=Path(config.root).absolute(),
         secrets=secrets_of(config),
@@ -347,7 +347,7 @@ def settings_registry(config: Config) -> runner.Registry:
 @dataclass(slots=True)
 class AgentLookup:
     config: Config
-    registry: runner.Registry
+    registry: Registry
     say: Say  # gets what is wrong with definitions
     keeper: str = ""  # the name of the single keeper, if there is one
     unread: list[tuple[Agent, Unready]] = field(default_factory=list)  # without a definition
@@ -382,16 +382,16 @@ class AgentLookup:
         if text is None:
             return
         beside, crew_file = os.path.dirname(manifest), self._short(manifest)
-        crew = parse_crew(text, crew_file)
-        for finding in crew.diagnostics:
+        manifested = crew.rules.parse_crew(text, crew_file)
+        for finding in manifested.diagnostics:
             self.say(finding)
-        names = {member.name for member in crew.members}
-        for idler in crew.idlers:
+        names = {member.name for member in manifested.members}
+        for idler in manifested.idlers:
             if idler.name not in names:
                 self._note_unread(
                     idler.name, Origin(crew_file, idler.line), idler.reason, idler.fix
                 )
-        for member in crew.members:
+        for member in manifested.members:
             path = os.path.normpath(os.path.join(beside, member.definition))
             try:
                 text = read_plan(path, limit=self.config.plan_max_bytes).text
@@ -444,24 +444,25 @@ class AgentLookup:
 
 
 def block_agents(
-    agents: Callable[[], runner.Registry],
+    known_agents: Callable[[], Registry],
     processes: Processes,
     place: RunSettings,
     trees: Trees,
     *,
     card: Callable[[str], Awaitable[AgentCard | None]] | None = None,
-    accounts: runner.Accounts | None = None,
-) -> runner.BlockAgents:
-    async def find(name: str | None) -> tuple[runner.AgentHost, Agent]:
+    accounts: Accounts | None = None,
+) -> BlockAgents:
+    async def find(name: str | None) -> tuple[AgentHost, Agent]:
         known = None if card is None or name is None else await card(name)
-        registry = await asyncio.to_thread(agents)
+        registry = await asyncio.to_thread(known_agents)
         if known is not None:
             agent = agent_of(known)
         else:
             agent = unnamed() if name is None else registry.get(name)
-        return runner.AgentHost(registry, processes, place, trees, accounts), agent
+        host = agents.runner.AgentHost(registry, processes, place, trees, accounts)
+        return host, agent
 
-    return runner.BlockAgents(find)
+    return agents.runner.BlockAgents(find)
 
 
 def find_agents(

@@ -10,9 +10,8 @@ import pytest
 from calling import Call
 from core.world import story
 from horae.core.engine import Engine
-from horae.core.entry import Entry, key_time
+from horae.core.entry import Entry, is_net, key_time
 from horae.core.project import project
-from horae.sources.board.recycle import is_net
 from horae.sources.board.source import BoardSource
 from horae.sources.board.tasks import Board
 from horae.sources.plans.source import OrgSource

@@ -19,7 +19,7 @@ import click
 from calling import Ending
 from horae import __version__
 from horae.process.processes import can_kill_trees
-from horae.web.api import OPERATIONS, operation_of
+from horae.web.api import operation_of, operations
 from walks.stage import Engine, Ground, engine
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _below(words: str, command: click.Command, ctx: click.Context) -> Iterator[t
 
 def routes() -> list[str]:
     """Return every route of the API as method and path."""
-    return [f"{each.method} {each.path}" for each in OPERATIONS]
+    return [f"{each.method} {each.path}" for each in operations()]
 
 
 def route_of(method: str, path: str) -> str | None:

@@ -282,7 +282,7 @@ def front_of(app: App, keys: Keys) -> Front:
         keys=keys,
         root=app.root,
         triggers=app.triggers,
-        tasks=BoardRequests(
+        tasks=lambda: BoardRequests(
             Board(app.root / "board" / "tasks"),
             clock=app.clock,
             ledger=app.ledger,

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from horae.core.ports import Clock
+    from horae.core.ports import Clock, Runner
 
 
 class Waits:
@@ -261,18 +261,14 @@ async def engine(
         agents = block_agents(
             lambda: registry, processes, place, Trees(root, data), card=store.agent
         )
+        runners: dict[Work, tuple[Runner, None]] = {
+            Work.COMMAND: (CommandRunner(processes, place), None),
+            Work.PROMPT: (PromptRunner(agents.find, store, ledger.text), None),
+        }
         engine = Engine(
             clock=clock,
             ledger=ledger,
-            runner=Runners(
-                {
-                    Work.COMMAND: (CommandRunner(processes, place), None),
-                    Work.PROMPT: (
-                        PromptRunner(agents.find, store, ledger.text),
-                        None,
-                    ),
-                }
-            ),
+            runner=Runners(runners.get),
             sources=[OrgSource(root, zone_name="UTC"), TriggerSource(TriggerStore(ledger))],
             capacity=Capacity(slots),
         )
@@ -300,6 +296,7 @@ async def engine(
             ledger=ledger, clock=clock, ids=new_id, poke=engine.note_change, check=known
         )
         board = Board(root / "board" / "tasks")
+        workflows = WorkflowRequests(WorkflowRunner(processes, place, clock=clock), new_id)
         front = Front(
             service=service,
             engine=engine,
@@ -309,10 +306,12 @@ async def engine(
             ledger=ledger,
             keys=keys(data, tokens=Tokens(ledger), sessions=Sessions(ledger)),
             triggers=triggers,
-            workflows=WorkflowRequests(WorkflowRunner(processes, place, clock=clock), new_id),
-            agent_runs=asking,
+            workflows=lambda: workflows,
+            agent_runs=lambda: asking,
             root=root,
-            tasks=BoardRequests(board, clock=clock, ledger=ledger, changed=engine.note_change),
+            tasks=lambda: BoardRequests(
+                board, clock=clock, ledger=ledger, changed=engine.note_change
+            ),
         )
         here = Here(front, data)
         here.serving = asgi_app(front)

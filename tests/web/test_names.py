@@ -12,7 +12,7 @@ from horae.config import load
 from horae.core.access import Sessions, Tokens
 from horae.core.clock import SystemClock
 from horae.store.sqlite import SqliteLedger
-from horae.web.api import OPERATIONS
+from horae.web.api import operations
 from horae.web.app import keys_of
 from horae.web.keys import BITS, Keys
 from web.stage import COOKIE, Near, engine
@@ -95,7 +95,7 @@ async def test_nobody_without_a_token_is_told_the_name(tmp_path: Path) -> None:
     async with engine(tmp_path, keys=keys_in) as here, here.on_port() as client:
         secret = here.keys.names.page.partition(".")[0]
         for host in ("localhost", PROXIED, "horae.localhost"):
-            for each in OPERATIONS:
+            for each in operations():
                 headers = {"Host": host, "Accept": "text/html", "Cookie": f"{COOKIE}=x"}
                 answer = await client.request(each.method, path_of(each), json={}, headers=headers)
                 assert secret not in f"{answer.headers}{answer.text}", each.path

@@ -31,7 +31,7 @@ from horae.core.text import is_number
 from horae.core.views import EngineFacts
 from horae.errors import Exit, HoraeError, ScheduleError
 from horae.files.read import StrPath
-from horae.sources.crew.rules import agent_state
+from horae.sources import crew
 from horae.store import database, sql
 from horae.store.ledger import SqlLedger
 from horae.store.lock import (
@@ -351,7 +351,7 @@ def service_of(ledger: SqlLedger, place: Place, *, reads: CommandClock | None = 
         "unassigned": unassigned,
         "is_over": is_now and place.store is None and not is_used,
         "refuse_name": refuse_name,
-        "agent_state": agent_state,
+        "agent_state": lambda text: crew.rules.agent_state(text),  # noqa: PLW0108 - loads it late
         "spending": lambda: context().spending,
     }
     return Service(**parts)

@@ -212,3 +212,8 @@ def console() -> Console:
     from rich.console import Console  # only for people
 
     return Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+
+
+def runs_text(runs: Sequence[str], *, most: int = 5) -> str:
+    more = f" and {len(runs) - most} more" if len(runs) > most else ""
+    return f"{len(runs)} run{'s' * (len(runs) != 1)}: {', '.join(runs[:most])}{more}"

@@ -22,9 +22,10 @@ from horae.cli.output import Output, echo
 from horae.cli.sources import PlanText, Sources, plan_root
 from horae.config import Config, known_names, load
 from horae.core import clock, entry as rules, explain, guarded, ports, project, text, views
-from horae.core.entry import Entry, Origin, Pause, PlanTask, Unarmed
+from horae.core.entry import Entry, Origin, Pause, PlanTask, Unarmed, is_net
 from horae.errors import Exit, HoraeError
 from horae.files.read import PlanFileError, names_of
+from horae.sources import board
 from horae.sources.plans.arming import entries_of, item_at, scan_plan, tasks_of, unfired
 from horae.store.lock import engine_zone
 
@@ -270,15 +271,10 @@ def find_boards(paths: Sequence[str]) -> dict[str, Board]:
     found = {}
     for root in roots_of(paths):
         config = load(root)
-        board = config.board_dir
-        # Before anything is loaded that only a board needs.
-        if any(os.path.isdir(f"{root}/{each}") for each in (board or "board", ".batty")):
-            from horae.sources.board.tasks import Board, find_tasks
-
-            tasks = find_tasks(root, board=board)
-            if os.path.isdir(f"{root}/{tasks}"):
-                limits = {"limit": config.plan_max_bytes, "most": config.plan_max_files}
-                found[root] = Board.below(root, tasks, **limits)
+        tasks = board.find_tasks(root, board=config.board_dir)
+        if os.path.isdir(f"{root}/{tasks}"):
+            limits = {"limit": config.plan_max_bytes, "most": config.plan_max_files}
+            found[root] = board.tasks.Board.below(root, tasks, **limits)
     return found
 
 
@@ -324,11 +320,8 @@ class KnownEntries:
         self._by_address = {each.mark.address: each for each in self.there}
 
     def items(self, file: str | None = None) -> Iterator[Entry | Unarmed]:
-        from horae.sources.board.recycle import is_net
-
         for item in (each.item for each in self.there):
-            is_hidden = isinstance(item, Entry) and is_net(item)
-            if not is_hidden and file in {None, item.origin.file}:
+            if not is_net(item) and file in {None, item.origin.file}:
                 yield _placed(self.root, item)
 
     def ticks(self, origin: Origin) -> bool:

@@ -17,7 +17,7 @@ import click
 from horae.cli import options
 from horae.cli.connection import NotAnEngineError, Place, read
 from horae.cli.options import flag, option
-from horae.cli.output import Output, echo, form_options, print_answer
+from horae.cli.output import Output, echo, form_options, print_answer, runs_text
 from horae.client import Client
 from horae.core.receipt import GOING
 from horae.errors import Exit, HoraeError
@@ -28,7 +28,6 @@ from horae.timing.duration import format_duration, parse_duration
 _LOOK: Final = 0.2  # seconds between two checks of an engine that stops
 _TOLD: Final = 5.0  # seconds after which progress is printed again
 _MARGIN: Final = timedelta(seconds=30)  # beyond `run.drain`, for an engine to end its runs
-_SHOWN: Final = 5  # runs that progress names
 
 
 class NotStoppedError(HoraeError, code="not_stopped", exit_code=Exit.TIMED_OUT):
@@ -209,8 +208,3 @@ def _signal(place: Place, pid: int | None) -> None:
         whose = f"the engine (process {pid}) belongs to another user"
         how = "stop it as that user, or with `systemctl stop` if it is a service"
         raise CannotStopError(str(place.directory), f"{whose}; {how}") from None
-
-
-def runs_text(runs: list[str]) -> str:
-    more = f" and {len(runs) - _SHOWN} more" if len(runs) > _SHOWN else ""
-    return f"{len(runs)} run{'s' * (len(runs) != 1)}: {', '.join(runs[:_SHOWN])}{more}"

@@ -30,9 +30,7 @@ from horae.cli.connection import (
     refuse_no_root,
 )
 from horae.cli.options import flag
-from horae.cli.output import console, echo, json_text
-from horae.cli.status import drawn
-from horae.cli.stop import runs_text
+from horae.cli.output import console, echo, json_text, runs_text
 from horae.client import Client
 from horae.config import Config, load
 from horae.core import actor, clock
@@ -804,6 +802,8 @@ async def _show_screen(
     app: App, events: AsyncIterator[Sequence[Event]], stop: asyncio.Event
 ) -> None:
     from rich.live import Live
+
+    from horae.cli.status import drawn
 
     lines: deque[str] = deque(maxlen=10)
 

@@ -526,6 +526,12 @@ class Entry(Struct, frozen=True, gc=False):
     pause: Pause | None = None
 
 
+def is_net(item: Entry | Unarmed) -> bool:
+    """Return whether an item is only the check after a trigger, and so is not shown."""
+    rule = item.rule if isinstance(item, Entry) and item.work is Work.RECYCLE else None
+    return isinstance(rule, OnceRule) and rule.delay not in {None, key_time(rule.at)}
+
+
 def floating(item: Entry | Unarmed) -> bool:
     return isinstance(item, Entry) and isinstance(item.rule, RepeaterRule) and item.rule.floats
 

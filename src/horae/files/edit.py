@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import logging
 import os
 import re
 import signal
@@ -28,7 +29,9 @@ from horae.files.read import LIMIT, PlanFileError, StrPath, checked_name, in_wor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
+log = logging.getLogger(__name__)
 _PAUSE: Final = 0.005
 _LOCK_ATTEMPTS: Final = 2_000  # a save takes milliseconds, so ten seconds mean a hung holder
 _LEASE_ATTEMPTS: Final = 20  # a fork holds copies of descriptors until it runs its program
@@ -437,3 +440,17 @@ def _rename_with(flag: int, old: _Home, new: _Home) -> bool:
     if number in _WITHOUT_EXCHANGE:
         return False
     raise OSError(number, os.strerror(number), old.name)
+
+
+def mirror(path: Path, text: str) -> None:
+    """Let a file of state say something; if it cannot be written, it is the next time."""
+    data = f"{text}\n".encode("utf-8", "replace")
+    try:
+        try:
+            known = read.head_of(path, LIMIT, follows_link=False)
+        except FileNotFoundError:
+            create(path, data)
+        else:
+            edit(path, [Splice(0, len(known), data)], expected=read.digest_of(known))
+    except (PlanFileError, OSError) as error:
+        log.warning("cannot write %s: %s", path, error)

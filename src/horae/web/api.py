@@ -2,17 +2,20 @@
 
 A question is a GET and changes nothing, a request is a POST or a PUT with a JSON object. An answer
 is the struct that the service returns, an error one problem document (RFC 9457). Router, guard
-and the document of the API are all made from OPERATIONS.
+and the document of the API are all made from the same operations; those of a source are loaded
+when a path of theirs is first requested.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import nullcontext, suppress
 from datetime import datetime, timedelta
 from functools import cache
 from http import HTTPStatus
 from itertools import islice
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import UNSET, Meta, UnsetType
@@ -35,12 +38,7 @@ from horae.core.receipt import Reason, Status
 from horae.core.text import is_number
 from horae.core.views import RequestError, Shape, Time
 from horae.errors import HoraeError
-from horae.sources.agents import routes as agents
-from horae.sources.board import routes as board
-from horae.sources.crew import routes as crew
-from horae.sources.plans import routes as plans
-from horae.sources.triggers import routes as triggers
-from horae.sources.workflows import routes as workflows
+from horae.sources import agents, board, crew, plans, triggers, workflows
 from horae.timing.duration import DurationError, parse_duration
 from horae.web import answer, calendar, guard, metrics, router, stream
 from horae.web.front import Front, NotOfferedError, offered, tag_of_entry
@@ -63,7 +61,6 @@ from horae.web.router import (
 from horae.web.stream import Feed
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
     from starlette.types import ASGIApp, Receive, Scope as Incoming, Send
@@ -76,13 +73,22 @@ CHANGES: Final = 30  # commits that everybody may see
 
 def asgi_app(front: Front, *, pages: Callable[[], Sequence[BaseRoute]] | None = None) -> Starlette:
     """Return the application of an engine; *pages* gives the routes for people."""
-    routes: list[BaseRoute] = []
-    for each in OPERATIONS:
-        route = Route(each.path, answer_of(front, each), methods=[each.method])
-        route.methods = {*each.methods}
-        routes.append(route)
+    shown = None if pages is None else _when_asked(pages)
+
+    @cache
+    def router_of(source: str) -> Router:
+        routes = []
+        for each in _operations(source):
+            route = Route(each.path, answer_of(front, each), methods=[each.method])
+            route.methods = {*each.methods}
+            routes.append(route)
+        others = router_of("") if source else shown
+        return Router(routes, redirect_slashes=False, default=others)
+
+    async def routed(scope: Incoming, receive: Receive, send: Send) -> None:
+        await router_of(_source_of(scope["path"]))(scope, receive, send)
+
     made = Starlette(
-        routes=routes,
         exception_handlers={
             HoraeError: answer.on_error,
             HTTPStatus.NOT_FOUND: answer.on_no_route,
@@ -91,13 +97,11 @@ def asgi_app(front: Front, *, pages: Callable[[], Sequence[BaseRoute]] | None = 
             Exception: answer.on_bug,
         },
     )
-    if pages is not None:
-        made.router.default = _when_asked(pages)
+    made.router.default = routed
     made.router.redirect_slashes = False  # it would trust the Host that a client claims
     made.state.allowed = allowed
     made.state.together = answer.Together()
     made.state.feed = Feed(front.service, front.closing)
-    made.state.plans = asyncio.Semaphore(workflows.AT_ONCE)
     made.state.edits = asyncio.Lock()  # one after the other, so that a tag holds until it counts
     return made
 
@@ -126,12 +130,19 @@ def allowed(path: str) -> list[str]:
 
 
 def _found(path: str) -> Iterator[Operation]:
-    return (operation for pattern, operation in _patterns() if pattern.match(path))
+    for source in dict.fromkeys((_source_of(path), "")):
+        yield from (operation for pattern, operation in _patterns(source) if pattern.match(path))
+
+
+def _source_of(path: str) -> str:
+    """Return the name of the source whose routes may have a path; "" is none."""
+    found = _SOURCE_PATHS.fullmatch(path)
+    return "" if found is None else found.lastgroup or ""
 
 
 @cache
-def _patterns() -> list[tuple[re.Pattern[str], Operation]]:
-    return [(compile_path(each.path)[0], each) for each in OPERATIONS]
+def _patterns(source: str) -> list[tuple[re.Pattern[str], Operation]]:
+    return [(compile_path(each.path)[0], each) for each in _operations(source)]
 
 
 def answer_of(front: Front, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
@@ -247,7 +258,7 @@ def _described() -> tuple[bytes, str]:
     """Return the document of the API, and the page that shows all routes."""
     from horae.web.openapi import document, page  # loads jinja2
 
-    return answer.encoded(document(OPERATIONS)), page(OPERATIONS)
+    return answer.encoded(document(operations())), page(operations())
 
 
 @routes.get("/docs", _READ, kind="text/html")
@@ -747,16 +758,27 @@ def _public(agent: views.AgentLine) -> dict[str, Any]:
     return {**seconds, "running": agent.running, "lifecycle": agent.lifecycle}
 
 
-OPERATIONS: Final[tuple[Operation, ...]] = (
-    *plans.routes,
-    *routes,
-    *guard.routes,
-    *stream.routes,
-    *calendar.routes,
-    *crew.routes,
-    *board.routes,
-    *metrics.routes,
-    *triggers.routes,
-    *workflows.routes,
-    *agents.routes,
+_SOURCES: Final[dict[str, ModuleType]] = {
+    "plans": plans,
+    "crew": crew,
+    "board": board,
+    "triggers": triggers,
+    "workflows": workflows,
+    "agents": agents,
+}
+_SOURCE_PATHS: Final = re.compile(
+    f"(?:{'|'.join(f'(?P<{name}>{each.PATHS})' for name, each in _SOURCES.items())})(?:/.*)?",
+    re.DOTALL,
 )
+
+
+def _operations(source: str) -> Sequence[Operation]:
+    if source:
+        found: Routes = _SOURCES[source].routes.routes
+        return found
+    return [*routes, *guard.routes, *stream.routes, *calendar.routes, *metrics.routes]
+
+
+def operations() -> list[Operation]:
+    """Return all routes; those of all sources are loaded."""
+    return [each for source in ("", *_SOURCES) for each in _operations(source)]

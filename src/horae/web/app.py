@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -12,9 +13,7 @@ from horae.app import App, new_id
 from horae.core.actor import local_actor
 from horae.core.views import CannotRunError
 from horae.files.git.repository import Git, Logged, is_repository
-from horae.sources.agents.source import AgentRequests
-from horae.sources.board.routes import BoardRequests
-from horae.sources.workflows.routes import WorkflowRequests
+from horae.sources import agents, board, workflows
 from horae.web.api import asgi_app, operation_of
 from horae.web.front import Front
 from horae.web.guard import Guard, attended
@@ -38,6 +37,9 @@ if TYPE_CHECKING:
 
     from horae.config import Config
     from horae.core.lease import NodeLine
+    from horae.sources.agents.source import AgentRequests
+    from horae.sources.board.routes import BoardRequests
+    from horae.sources.workflows.routes import WorkflowRequests
 
     Nodes: TypeAlias = Callable[[], Awaitable[list[NodeLine]]]
 
@@ -79,15 +81,30 @@ async def web_app(app: App, keys: Keys, *, nodes: Nodes | None = None) -> ASGIAp
         if why is not None:
             raise CannotRunError(name or "the request", why)
 
-    agents = AgentRequests(
-        ledger=app.ledger,
-        clock=app.clock,
-        ids=new_id,
-        poke=app.engine.note_change,
-        check=ready,
-        zone_name=app.context.zone_name,
-        term=app.context.term,
-    )
+    @cache
+    def agent_runs() -> AgentRequests:
+        return agents.source.AgentRequests(
+            ledger=app.ledger,
+            clock=app.clock,
+            ids=new_id,
+            poke=app.engine.note_change,
+            check=ready,
+            zone_name=app.context.zone_name,
+            term=app.context.term,
+        )
+
+    @cache
+    def workflow_runs() -> WorkflowRequests:
+        return workflows.routes.WorkflowRequests(app.parts.workflows, new_id)
+
+    @cache
+    def tasks() -> BoardRequests:
+        return board.routes.BoardRequests(
+            app.context.board,
+            clock=app.clock,
+            ledger=app.ledger,
+            changed=lambda: app.engine.request("board"),
+        )
 
     async def commits(most: int) -> list[Logged]:
         return await Git(app.root).log(limit=most)
@@ -103,14 +120,9 @@ async def web_app(app: App, keys: Keys, *, nodes: Nodes | None = None) -> ASGIAp
         since=await app.ledger.newest_event(),
         keys=keys,
         triggers=app.triggers,
-        workflows=WorkflowRequests(app.workflows, new_id),
-        agent_runs=agents,
-        tasks=BoardRequests(
-            app.context.board,
-            clock=app.clock,
-            ledger=app.ledger,
-            changed=lambda: app.engine.request("board"),
-        ),
+        workflows=workflow_runs,
+        agent_runs=agent_runs,
+        tasks=tasks,
         changes=commits if is_repository(app.root) else None,
         nodes=nodes,
         root=app.root,

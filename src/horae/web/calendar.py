@@ -12,11 +12,10 @@ from msgspec.structs import replace
 from starlette.responses import Response
 
 from horae.core.actor import Scope
-from horae.core.entry import Entry, OnceRule, Origin, cron_rule, key_time, phrase_cron
+from horae.core.entry import Entry, OnceRule, Origin, cron_rule, is_net, key_time, phrase_cron
 from horae.core.project import TINY, project
 from horae.core.text import is_number, words
 from horae.core.views import CalendarPath, RequestError, Shape, Time, zoned
-from horae.sources.board.recycle import is_net
 from horae.timing.cron import is_phrase
 from horae.timing.zone import parse_rfc3339, zone
 from horae.web.answer import HEADERS

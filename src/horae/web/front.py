@@ -187,9 +187,10 @@ class Front:
     since: int = 0  # the newest event when the engine started
     keys: Keys | None = None
     triggers: Triggers | None = None
-    workflows: WorkflowRequests | None = None
-    agent_runs: AgentRequests | None = None
-    tasks: BoardRequests | None = None
+    # What is loaded when a request first needs it.
+    workflows: Callable[[], WorkflowRequests] | None = None
+    agent_runs: Callable[[], AgentRequests] | None = None
+    tasks: Callable[[], BoardRequests] | None = None
     changes: Callable[[int], Awaitable[list[Logged]]] | None = None  # so many, newest first
     nodes: Callable[[], Awaitable[list[NodeLine]]] | None = None  # the machines, if several
     settings: EngineSettings | None = None

@@ -21,7 +21,7 @@ from starlette.responses import Response, StreamingResponse
 from horae.core.actor import Scope
 from horae.core.views import Shape, Time
 from horae.process.logs import CHUNK, LogLine, LogSelection, RunLog
-from horae.sources.agents.transcript import summary
+from horae.sources import agents
 from horae.timing.zone import zone
 from horae.web import answer
 from horae.web.answer import encoded
@@ -315,7 +315,7 @@ def lines_in(copy: bytes, query: LinesQuery, since: datetime) -> LogLines:
 
 def _row(line: LogLine, at: datetime) -> LogRow:
     shown = line.text.rstrip(b"\r").rpartition(b"\r")[2]
-    if (said := summary(line.text)) is not None:
+    if (said := agents.transcript.summary(line.text)) is not None:
         shown = said.encode()
     text, end = shown[:LINE].decode(errors="replace"), line.start + len(line.text)
     return LogRow(line=line.number, start=line.start, end=end, at=at, text=text)

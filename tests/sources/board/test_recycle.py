@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from horae.core.decide import begin, decide
-from horae.core.entry import CronRule, Entry, OnceRule, Origin, Work, key_time
+from horae.core.entry import CronRule, Entry, OnceRule, Origin, Work, is_net, key_time
 from horae.core.receipt import Receipt, Status
 from horae.sources.board.recycle import (
     NET,
@@ -21,7 +21,6 @@ from horae.sources.board.recycle import (
     back_rule,
     event_of,
     first_trigger,
-    is_net,
     is_trigger,
     recycle,
     trigger_of,

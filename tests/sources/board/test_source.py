@@ -24,6 +24,7 @@ from horae.core.entry import (
     Policy,
     Unarmed,
     Work,
+    is_net,
     key_time,
 )
 from horae.core.explain import WhyQuestion
@@ -35,7 +36,7 @@ from horae.core.source import match
 from horae.core.views import AmbiguousEntryError, EngineFacts
 from horae.files.read import PlanFileError
 from horae.sources.board import tasks
-from horae.sources.board.recycle import NET, is_net
+from horae.sources.board.recycle import NET
 from horae.sources.board.runner import RecycleRunner
 from horae.sources.board.source import (
     BoardSource,

@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from horae.files import edit as edit_module
 from horae.files.edit import EditConflictError, spliced
 from horae.files.read import Content, PlanFileError
-from horae.sources.board import tasks as tasks_module
+from horae.sources.board import find_tasks, tasks as tasks_module
 from horae.sources.board.rules import TransitionError
 from horae.sources.board.task import parse
 from horae.sources.board.tasks import (
@@ -24,7 +24,6 @@ from horae.sources.board.tasks import (
     TaskEditError,
     TaskFileError,
     TaskMissingError,
-    find_tasks,
     scalar,
     slug,
     splices_of,

@@ -4,14 +4,14 @@ import functools
 import sys
 from datetime import timedelta
 
-from horae import context
 from horae.cli.main import main
 from horae.core.clock import SystemClock
+from horae.sources.crew import source
 from horae.timing import duration
 
 if __name__ == "__main__":
     vars(duration)["FIRST_WAIT"] = timedelta(milliseconds=300)
-    source = vars(context)["CrewSource"]
-    vars(context)["CrewSource"] = functools.partial(source, clock=SystemClock().now)
+    made = functools.partial(source.CrewSource, clock=SystemClock().now)
+    vars(source)["CrewSource"] = made
     sys.argv[0] = "horae"
     main()

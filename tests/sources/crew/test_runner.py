@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import horae.context
 from commands import PipedCommand
 from horae.app import build, keep, new_id
 from horae.cli.status import print_status
@@ -708,7 +707,7 @@ async def test_ticks_come_by_themselves_in_their_rhythm(
 ) -> None:
     monkeypatch.setattr(duration, "FIRST_WAIT", timedelta(milliseconds=300))
     source = partial(CrewSource, clock=SystemClock().now)
-    monkeypatch.setattr(horae.context, "CrewSource", source)
+    monkeypatch.setattr("horae.sources.crew.source.CrewSource", source)
     ground.crew(":INTERVAL: 300")
     ground.agent("echo x >> SIDE/ticks")
     async with kept(ground) as here:

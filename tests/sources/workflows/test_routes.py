@@ -159,8 +159,9 @@ async def test_no_more_than_four_plans_of_requests_run_at_once_and_the_others_wa
             for _ in range(6)
         ]
         await until(lambda: len([*started.iterdir()]) >= 4)
-        plans = here.serving.state.plans
-        await until(lambda: len(plans._waiters or ()) == 2)
+        asked = here.front.workflows
+        assert asked is not None
+        await until(lambda: len(asked().room._waiters or ()) == 2)
         assert len(list(started.iterdir())) == 4
         (tmp_path / "go").touch()
         answers = await asyncio.gather(*asking)

@@ -47,7 +47,7 @@ async def run_agent(
     front: Front, body: AgentRunRequest, idempotency_key: str | None
 ) -> AgentRunStart:
     """Start a run of an agent with a task, and return the id of the run."""
-    kept = offered(front.agent_runs, "agents")
+    kept = offered(front.agent_runs, "agents")()
     given = {
         "system": body.system,
         "task": body.task,
@@ -62,13 +62,13 @@ async def run_agent(
 @routes.get("/api/run/{id}", Scope.READ)
 async def agent_run(front: Front, id: str) -> AgentRunStatus:
     """Show the status of a run of an agent."""
-    return await _looked(offered(front.agent_runs, "agents"), id)
+    return await _looked(offered(front.agent_runs, "agents")(), id)
 
 
 @routes.get("/api/run/{id}/stream", Scope.READ, kind="text/event-stream", is_long=True)
 async def agent_run_stream(front: Front, id: str) -> Response:
     """Stream the output of a run of an agent, and its outcome at the end."""
-    kept = offered(front.agent_runs, "agents")
+    kept = offered(front.agent_runs, "agents")()
     await _looked(kept, id)
     parts = _told(front, kept, id)
     return StreamingResponse(parts, media_type="text/event-stream", headers=HEADERS)

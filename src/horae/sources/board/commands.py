@@ -26,7 +26,7 @@ from horae.core.clock import SystemClock
 from horae.core.entry import Pause, PolicyError, cron_rule, key_time, phrase_cron, policy_of
 from horae.core.text import moment_text
 from horae.errors import Exit, HoraeError, ScheduleError
-from horae.sources.board import rules, tasks
+from horae.sources.board import find_tasks, rules, tasks
 from horae.sources.board.recycle import Recycled, event_of, recycle, triggers_of
 from horae.sources.board.source import add_event, events_path
 from horae.sources.board.task import FIELDS, LARGEST_ID, TASK_PROPERTIES, Task, TaskFieldKind
@@ -84,7 +84,7 @@ def checked_schedule(
 
 def board_at(root: str) -> Board:
     settings = load(root)
-    found = tasks.find_tasks(root, board=settings.board_dir)
+    found = find_tasks(root, board=settings.board_dir)
     directory = found if root == "." else os.path.join(root, found)
     return Board(directory, limit=settings.plan_max_bytes, most=settings.plan_max_files)
 

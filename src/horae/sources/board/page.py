@@ -28,7 +28,7 @@ CARDS: Final = 50  # per column
 
 async def board(asked: PageRequest) -> Sheet:
     """The tasks by status, what is in the way of each, and when it comes back."""
-    tasks = asked.front.tasks
+    tasks = None if asked.front.tasks is None else asked.front.tasks()
     try:
         said = None if tasks is None else await tasks.board()
     except HoraeError as error:
@@ -70,7 +70,7 @@ def _card(task: BoardTask) -> dict[str, Any]:
 async def task(asked: PageRequest) -> Sheet:
     """A task: its fields, its text, and what its runs became."""
     front, number = asked.front, asked.path_number
-    said, tag = await offered(front.tasks, "board").task(number)
+    said, tag = await offered(front.tasks, "board")().task(number)
     text = (await asyncio.to_thread(read_plan, said.file)).text
     history: list[ReceiptLine] = []
     with suppress(EntryNotFoundError):  # not in the ledger yet

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from horae.core.entry import Entry, OnceRule, Origin, Pause, Work, cron_rule, key_time
+from horae.core.entry import Entry, OnceRule, Origin, Pause, cron_rule, key_time
 from horae.core.project import TINY, Moment, project
 from horae.errors import ScheduleError
 from horae.sources.board.rules import CLAIM, Changes, cleared, moment, task_policy
@@ -151,14 +151,6 @@ def back_rule(task: Task, trigger: datetime, *, now: datetime) -> OnceRule:
     """Return when a done task is recycled for a trigger; a future one has its own entry first."""
     is_net = trigger > now and is_trigger(task, trigger)
     return OnceRule(trigger + NET if is_net else trigger, key_time(trigger))
-
-
-def is_net(entry: Entry) -> bool:
-    """Return whether an entry is only the check after a trigger, and so is not shown."""
-    rule = entry.rule
-    if entry.work is not Work.RECYCLE or not isinstance(rule, OnceRule):
-        return False
-    return rule.delay is not None and rule.delay != key_time(rule.at)
 
 
 def trigger_of(key: str, planned_at: datetime) -> datetime:

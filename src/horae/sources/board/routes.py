@@ -172,7 +172,7 @@ def _task(
 @routes.get("/api/v1/board", Scope.READ, also=(404,))
 async def board(front: Front) -> BoardPage:
     """List the tasks of the board and what each of them waits for."""
-    return await offered(front.tasks, "board").board()
+    return await offered(front.tasks, "board")().board()
 
 
 _TASK: Final = "/api/v1/board/tasks/{number}"
@@ -181,7 +181,7 @@ _TASK: Final = "/api/v1/board/tasks/{number}"
 @routes.get(_TASK, Scope.READ, answer=BoardTask, also=(404, 409), has_tag=True)
 async def task(front: Front, number: int) -> Response:
     """Show one task; its ETag identifies the text of its file."""
-    return _tagged(*await offered(front.tasks, "board").task(number))
+    return _tagged(*await offered(front.tasks, "board")().task(number))
 
 
 _TEXTS: Final = {
@@ -224,7 +224,7 @@ async def add_task(front: Front, body: NewTask) -> Response:
     wanted: dict[str, rules.Value | None] = {key: text for key, text in fields.items() if text}
     if tags:
         wanted["tags"] = tags
-    return await offered(front.tasks, "board").add(front, body.title, wanted, body.text)
+    return await offered(front.tasks, "board")().add(front, body.title, wanted, body.text)
 
 
 class MoveRequest(Fields, frozen=True):
@@ -239,7 +239,7 @@ async def move_task(front: Front, number: int, body: MoveRequest, if_match: str 
     def decide(task: Task) -> rules.Changes:
         return rules.transition(task, body.status, now=now)
 
-    kept = offered(front.tasks, "board")
+    kept = offered(front.tasks, "board")()
     return await kept.edit(front, number, decide, words=words, expected=if_match)
 
 
@@ -256,7 +256,7 @@ async def assign_task(
     def decide(_: Task) -> rules.Changes:
         return {"assignee": body.assignee.strip() or None}
 
-    kept = offered(front.tasks, "board")
+    kept = offered(front.tasks, "board")()
     return await kept.edit(front, number, decide, words="Assign task", expected=if_match)
 
 
@@ -271,5 +271,5 @@ async def schedule_task(front: Front, number: int, body: Fields, if_match: str |
     def decide(task: Task) -> rules.Changes:
         return rules.schedule_changes(task, fields, is_cleared=bool(wanted["clear"]))
 
-    kept, words = offered(front.tasks, "board"), "Change the schedule of task"
+    kept, words = offered(front.tasks, "board")(), "Change the schedule of task"
     return await kept.edit(front, number, decide, words=words, expected=if_match)

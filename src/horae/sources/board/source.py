@@ -31,7 +31,7 @@ from horae.core.source import Mark, Scan, Scanned, digest_of
 from horae.errors import HoraeError, ScheduleError
 from horae.files.read import Content, PlanFileError, PlanMissingError, head_of, read_plan, told
 from horae.org.plan import Diagnostic, Severity
-from horae.sources.board import recycle
+from horae.sources.board import ELSEWHERE, recycle
 from horae.sources.board.rules import (
     CLOSED,
     NOBODY,
@@ -42,7 +42,7 @@ from horae.sources.board.rules import (
     work_policy,
 )
 from horae.sources.board.task import Task, id_of, parse
-from horae.sources.board.tasks import ELSEWHERE, Board, TaskAmbiguousError, ambiguous, card_of
+from horae.sources.board.tasks import Board, TaskAmbiguousError, ambiguous, card_of
 
 if TYPE_CHECKING:
     from horae.core.ports import Ledger
@@ -168,7 +168,7 @@ def hours_of(board: Board, *, now: datetime) -> Hours:
     scan = board.cache(understand, "").look({})
     items = (each.item for each in scan.entries)
     problems = (each for each in scan.problems if not isinstance(each, PlanMissingError))
-    shown = tuple(item for item in items if not (isinstance(item, Entry) and recycle.is_net(item)))
+    shown = tuple(item for item in items if not core.is_net(item))
     return Hours(shown, tuple(gates), tuple(problems))
 
 

@@ -26,7 +26,7 @@ from horae.files.edit import EditConflictError, Splice, create, edit, move, spli
 from horae.files.git.repository import edit_and_commit
 from horae.files.read import LIMIT, MOST, Content, PlanFileError, PlanMissingError, StrPath
 from horae.org.plan import Diagnostic, Severity, Span
-from horae.sources.board import rules
+from horae.sources.board import TASKS, rules
 from horae.sources.board.recycle import Recycled, Stays
 from horae.sources.board.rules import Changes, Resolution, TaskStatuses, Value, check_depends_on
 from horae.sources.board.task import Task, byte_span, id_of, lines_of, parse, value_of
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Understand: TypeAlias = "Callable[[Content, str], tuple[Scanned, ...]]"
-
-TASKS: Final = "board/tasks"
-ELSEWHERE: Final = ".batty/team_config/board/tasks"  # of Batty
 
 _ATTEMPTS: Final = 64  # when others save the same file
 _LONGEST_SLUG: Final = 50
@@ -160,15 +157,6 @@ def refuse_double(board: Board, address: str) -> None:
         # The caller reports other errors itself.
         with suppress(TaskMissingError, BoardMissingError, PlanFileError):
             board.card(int(task[1]))
-
-
-def find_tasks(root: StrPath, *, board: str | None = None) -> str:
-    """Return the directory of the tasks, relative to the root: as set, else the one that exists."""
-    if board is not None:
-        return f"{board.strip('/')}/tasks"
-    is_elsewhere = os.path.isdir(f"{os.fspath(root)}/{ELSEWHERE}")
-    is_here = os.path.isdir(f"{os.fspath(root)}/{TASKS}")
-    return ELSEWHERE if is_elsewhere and not is_here else TASKS
 
 
 class Board:

@@ -21,11 +21,11 @@ from horae.core import ports
 from horae.core.entry import Wake, Work
 from horae.core.receipt import ENDS, ENGINE_EXITED, NEVER_STARTED, Filed, Reason, ReasonCode, Status
 from horae.errors import HoraeError
-from horae.files.edit import EditConflictError, Splice, create, edit
+from horae.files.edit import EditConflictError, create, mirror
 from horae.files.git.calls import HORAE, GitError
 from horae.files.git.repository import Git, Logged, UpdateRefusal, edit_and_commit, is_repository
 from horae.files.git.trees import Undelivered, why_refused
-from horae.files.read import PlanFileError, digest_of, find_plans, head_of, read_plan
+from horae.files.read import PlanFileError, find_plans, head_of, read_plan
 from horae.org.document import read
 from horae.sources.crew import briefing, rules
 from horae.sources.crew.lifecycle import Lifecycle, parse_lifecycle
@@ -431,20 +431,6 @@ class _Tick:
         else:
             how = ports.Ended(Status.NO_WORK, Reason(ReasonCode.NO_WORK, self.made.reason))
         return await self.keeper.over(self, how)
-
-
-def mirror(path: Path, text: str) -> None:
-    """Let a file of state say something; if it cannot be written, it is the next time."""
-    data = f"{text}\n".encode("utf-8", "replace")
-    try:
-        try:
-            known = head_of(path, _LONGEST_NOTE, follows_link=False)
-        except FileNotFoundError:
-            create(path, data)
-        else:
-            edit(path, [Splice(0, len(known), data)], expected=digest_of(known))
-    except (PlanFileError, OSError) as error:
-        log.warning("cannot write %s: %s", path, error)
 
 
 def _member(text: str) -> rules.Member:

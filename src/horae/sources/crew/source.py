@@ -99,18 +99,6 @@ class Roster:
         return short_name(path, self.root)
 
 
-class NoCrew:
-    """The source of a plan root whose settings name no crew: its members, if any, are removed."""
-
-    name = "crew"
-
-    async def scan(self, index: Mapping[str, str]) -> Scan:  # noqa: ARG002
-        return Scan(())
-
-    async def settle(self, receipt: Filed) -> None:
-        pass
-
-
 @dataclass(eq=False)
 class CrewSource:
     manifest: StrPath

@@ -1,1 +1,15 @@
 """What starts agents from outside of a plan: webhooks, GitHub, schedules and requests."""
+
+from typing import TYPE_CHECKING, Final
+
+from horae.sources import late
+
+# Below which its routes are.
+PATHS: Final = (
+    r"/(?:health|workflows|webhooks|agents|api/v1/(?:trigger(?:s|-agents|-files)|approvals))"
+)
+
+if TYPE_CHECKING:
+    from horae.sources.triggers import routes as routes
+else:
+    __getattr__ = late(__name__)

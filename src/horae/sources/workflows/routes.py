@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Meta, to_builtins
-from starlette.requests import Request
 
 from horae.core.actor import Scope
 from horae.org.document import read
@@ -30,14 +29,17 @@ AT_ONCE: Final = 4  # plans that requests bring and that run at the same time
 class WorkflowRequests:
     runner: WorkflowRunner
     ids: Callable[[], str]
+    # Beside the gate, so it has a bound of its own; who goes away loses the place in line.
+    room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     async def run(self, text: str, given: bytes) -> list[dict[str, Any]]:
         plan, records = read(text), []
-        for world in worlds(plan):
-            run = f"asked-{self.ids()}"
-            order = self.runner.order(plan, world, name="request.org", run=run, input=given)
-            record = await self.runner.run(order, why="the client disconnected")
-            records.append(to_builtins(record))
+        async with self.room:
+            for world in worlds(plan):
+                run = f"asked-{self.ids()}"
+                order = self.runner.order(plan, world, name="request.org", run=run, input=given)
+                record = await self.runner.run(order, why="the client disconnected")
+                records.append(to_builtins(record))
         return records
 
 
@@ -52,16 +54,14 @@ class WorkflowRequest(Fields, frozen=True, forbid_unknown_fields=False):
 
 @routes.post("/api/workflow", Scope.EDIT, is_long=True, is_left=True, also=(404,))
 async def run_workflows(
-    front: Front, request: Request, query: PlanQuery, body: WorkflowRequest
+    front: Front, query: PlanQuery, body: WorkflowRequest
 ) -> list[dict[str, Any]]:
     """Run the workflows of a plan and return their records; with `plan=1` run nothing.
 
     With `plan=1` the response lists what would run. If the client closes the connection, the
     runs are ended.
     """
-    kept = offered(front.workflows, "workflows")
+    kept = offered(front.workflows, "workflows")()
     if query.plan == "1":
         return await asyncio.to_thread(summaries_of, body.org)
-    # Beside the gate, so it has a bound of its own; who goes away loses the place in line.
-    async with request.app.state.plans:
-        return await kept.run(body.org, body.input.encode())
+    return await kept.run(body.org, body.input.encode())

@@ -42,7 +42,7 @@ async def agent_facts(asked: PageRequest, found: Listed, names: Sequence[str]) -
     claims = []
     if front.tasks is not None:
         with suppress(HoraeError):  # a board that cannot be read has a page that says so
-            tasks = (await front.tasks.board()).tasks
+            tasks = (await front.tasks().board()).tasks
             mine = (task for task in tasks if {task.claimed_by, task.assignee} & {*names})
             claims = [task for task in mine if task.status not in {"done", "archived"}]
     works = []

@@ -13,7 +13,7 @@ from itertools import groupby, islice, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlencode
 
-from horae.core.entry import Entry
+from horae.core.entry import Entry, is_net
 from horae.core.explain import Window as WhyWindow, nearest
 from horae.core.ports import (
     EVERY,
@@ -27,7 +27,6 @@ from horae.core.ports import (
 from horae.core.project import TINY, Moment, counted, project, stretches
 from horae.core.receipt import BAD, OPEN, RECEIPT_STATUSES, WAITS, Status
 from horae.core.views import RequestError
-from horae.sources.board.recycle import is_net
 from horae.timing.duration import parse_duration
 from horae.timing.zone import local
 from horae.web.page.sheet import DAY, PageRequest, PageTime, PageView, Sheet, rough, say
@@ -50,7 +49,7 @@ async def coming(ledger: Ledger, *, limit: int) -> list[Listed]:
     """Return the entries that come next, and the paused ones that go on by themselves."""
     resting = await ledger.entries_that_are(Trait.PAUSED, limit=limit)
     known = await ledger.coming(limit=limit)
-    shown = (each for each in known if not (isinstance(each.item, Entry) and is_net(each.item)))
+    shown = (each for each in known if not is_net(each.item))
     return [*shown, *(each for each in resting if each.pause and each.pause.until)]
 
 
