@@ -261,6 +261,16 @@ async def test_what_can_be_read_again_is_known_to_be(home: Home) -> None:
 
 
 @story
+async def test_a_missing_secret_that_nothing_uses_any_more_is_no_problem(home: Home) -> None:
+    known = home.named()
+    with pytest.raises(SecretError, match="set it again"):
+        await known.filled("${secrets/webhook-deploy-1f0c}")
+    assert list(known.unread) == ["secrets/webhook-deploy-1f0c"]
+    await known.forget(["${secrets/webhook-deploy-1f0c}"])
+    assert not known.unread
+
+
+@story
 async def test_beside_a_shared_ledger_no_secret_is_kept(home: Home) -> None:
     known = NamedSecrets({}, home.environ, store="postgresql://db/x")
     assert await known.keep("MODE", "fast") == "fast"

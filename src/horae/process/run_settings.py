@@ -276,8 +276,12 @@ class NamedSecrets:
         return kept
 
     async def forget(self, texts: Iterable[str]) -> None:
+        texts = list(texts)
+        for text in texts:
+            for name in secret.kept_in(text):
+                self.unread.pop(name, None)
         if self.forgets is not None:
-            await asyncio.to_thread(self.forgets, list(texts))
+            await asyncio.to_thread(self.forgets, texts)
 
     def _is_called(self, name: str) -> bool:
         source = self.sources.get(name)
