@@ -123,7 +123,6 @@ def close_the_past(tx: Transaction, *, now: datetime, reason: Reason) -> None:
 
 
 def end_rule(tx: Transaction, was: Listed, *, now: datetime, reason: Reason) -> None:
-    """Move an entry's watermark to now without firing, and skip its waiting receipts."""
     if isinstance(was.item, Entry):
         tx.account(was.item, close(was.item, now=now, reason=reason), now=now)
     tx.skip_pending(was.number, reason=reason, now=now)
@@ -138,7 +137,6 @@ def begin_afresh(
     reason: Reason,
     since: datetime | None = None,
 ) -> None:
-    """End the old rule with one receipt and begin the new one, now or *since* a time."""
     # The same delay, perhaps with another time.
     if old is not None and (_delay_of(old) is None or _delay_of(old) != _delay_of(new)):
         closed = close(old, now=since or now, reason=reason)
@@ -316,7 +314,6 @@ class _ScanScope:
         return file in self.was and file in self.index and self.stands(file)
 
     def misses(self, row: sqlite3.Row) -> bool:
-        """Return whether a known entry is missing, and not only in an unreadable file."""
         file = row["file"]
         return row["gone_at"] is None and (not self.stands(file) or self.is_as_it_was(file))
 
@@ -489,7 +486,6 @@ class _Taking:
             self.tx.account(replace(entry, origin=origin), decision, now=self.now)
 
     def _change(self, was: Listed, mark: Mark, entry: Entry) -> None:
-        """End the old rule of an entry and begin the new one, as far as they differ."""
         tx, now = self.tx, self.now
         old = was.item if isinstance(was.item, Entry) else None
         if was.gone_at is not None:

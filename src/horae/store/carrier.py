@@ -139,8 +139,6 @@ class _Queries(Queries):
 
 @dataclass(eq=False)
 class _LedgerDriver(Driver):
-    """PgQueuer's statements on the connection of the ledger, which has its own listener."""
-
     ledger: SqlLedger
     _shutdown: asyncio.Event = field(default_factory=asyncio.Event)
     _tm: TaskManager = field(default_factory=TaskManager)

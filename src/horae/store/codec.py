@@ -66,8 +66,6 @@ _HALF: Final = re.compile("[\ud800-\udfff]")
 
 
 class _EntrySpec(Struct, frozen=True, omit_defaults=True, gc=False):
-    """The fields in the text of an entry."""
-
     rule: Rule
     zone: str
     work: Work = Work.WORKFLOW
@@ -82,7 +80,6 @@ def _cron_data(cron: Cron) -> tuple[str, str]:
 
 @lru_cache(maxsize=4096)
 def _cron(text: str, zone: str) -> Cron:
-    """Parse a cron rule; the cache is much faster than parsing."""
     return Cron(text, zone=zone)
 
 

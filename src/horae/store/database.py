@@ -74,7 +74,6 @@ _FRESH: Final = "start with a new ledger: `horae up --fresh-ledger`"
 
 @contextmanager
 def sqlite_errors(place: str) -> Iterator[None]:
-    """Translate errors of SQLite into errors of the ledger."""
     try:
         yield
     except Exception as error:
@@ -98,7 +97,6 @@ def meant(place: str, error: Exception) -> Exception:
 
 
 def prepare(directory: Path) -> None:
-    """Create the data directory, readable only by its owner and ignored by git."""
     with sqlite_errors(str(directory)):
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -156,7 +154,6 @@ def open_writer(
 
 
 def close_writer(connection: sqlite3.Connection, directory: Path) -> None:
-    """Close the writing connection; the last one moves the log into the database."""
     connection.close()
     with suppress(OSError):  # then the next start checks all pages
         os.remove(directory / IN_USE)
@@ -214,7 +211,6 @@ class Checkup:
 
 
 def check(connection: sqlite3.Connection, place: str, *, may_be_empty: bool = False) -> None:
-    """Raise an error unless the database is a ledger of a known version."""
     application, version = (
         connection.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("application_id", "user_version")
@@ -259,7 +255,6 @@ def _back_up_older(connection: sqlite3.Connection, directory: Path) -> None:
 
 
 def older_backup(version: int) -> str:
-    """Return the name of the backup before a migration from an older schema."""
     return f"{BACKUPS}/ledger-schema-{version}.db"
 
 
@@ -295,7 +290,6 @@ def try_migrations(directory: Path) -> None:
 
 @contextmanager
 def migrated_copy(directory: Path) -> Iterator[sqlite3.Connection]:
-    """Yield a copy of a ledger, migrated to this version."""
     with (
         TemporaryDirectory(prefix=_TRIAL, dir=directory) as place,
         draft_of(directory / DATABASE, Path(place)) as draft,
@@ -320,7 +314,6 @@ def copy_into(connection: sqlite3.Connection, target: Path) -> None:
 
 
 def verify(path: Path) -> None:
-    """Raise an error unless a file is a usable ledger."""
     place = str(path)
     if not path.is_file() or path.stat().st_size == 0:
         reason = "not a backup: the file is empty"
@@ -372,7 +365,6 @@ def put_in_place(directory: Path, *, aside: str) -> Path:
 
 
 def _connect(name: str, patience: timedelta, *, is_uri: bool = False) -> sqlite3.Connection:
-    """Return a connection without implicit transactions."""
     connection = sqlite3.connect(
         name,
         timeout=patience.total_seconds(),
@@ -409,7 +401,6 @@ def loss_of(directory: Path) -> LedgerDamagedError | None:
 
 
 def refuse_loss(path: Path, *, was_there: bool) -> None:
-    """Raise an error if a ledger that was here is gone."""
     if not was_there:
         return
     if not path.exists():

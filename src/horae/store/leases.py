@@ -71,7 +71,6 @@ class Leases:
         return await self._do(_leader)
 
     async def join(self, member: NodeDescription, lease: timedelta) -> int:
-        """Add a node, and return its new generation."""
         row = await self._one(
             "join",
             name=plain(member.name),
@@ -118,7 +117,6 @@ class Leases:
         return await self._do(lambda tx: tx.every(_membership, "member.all"))
 
     async def drain(self, name: str, is_draining: bool = True) -> bool:
-        """Set whether a node gets no more runs; False if it does not exist."""
         return await self._change("drain", name=name, is_draining=is_draining)
 
     async def close(self) -> None:

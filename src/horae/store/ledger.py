@@ -126,8 +126,6 @@ class ReceiptState(NamedTuple):
 
 
 class ReceiptOver(NamedTuple):
-    """A receipt that is over, and the memory and counts of its entry."""
-
     entry: int
     key: str
     status: Status
@@ -136,8 +134,6 @@ class ReceiptOver(NamedTuple):
 
 
 class NodeJoin(NamedTuple):
-    """The node, in one generation, whose transaction it is."""
-
     name: str
     generation: int
 
@@ -411,7 +407,6 @@ class Transaction:
         return True
 
     def _move_all(self, receipts: Sequence[int], status: Status, reason: Reason, at: int) -> None:
-        """Change receipts to starting, or to running, which is an attempt."""
         if not receipts:
             return
         numbers = json.dumps(receipts)
@@ -1058,7 +1053,6 @@ def _free(
 
 
 def _counts(status: Status, streak: int, failures: int, *, is_tick: bool) -> tuple[int, int]:
-    """Return the streaks without work and of failures after one more end."""
     if status in BAD:
         return (0 if is_tick else streak), failures + 1
     if not is_tick:
@@ -1243,8 +1237,6 @@ def _do_all(calls: Sequence[QueuedCall[Any]], tx: Transaction) -> None:
 def _reading(
     work: Callable[Concatenate[Transaction, P], T],
 ) -> Callable[Concatenate[SqlLedger, P], _Answer[T]]:
-    """Return the method of a ledger for a reading method of the transaction."""
-
     async def read(self: SqlLedger, /, *args: P.args, **named: P.kwargs) -> T:
         call = QueuedCall(work, args, named, is_read=True)
         return await self._read_queue.put(call, self._look)
@@ -1253,8 +1245,6 @@ def _reading(
 
 
 def _writing(work: Callable[..., T]) -> Callable[..., _Answer[T]]:
-    """Return the method of a ledger for a writing method of the transaction, in a term."""
-
     async def write(self: SqlLedger, *args: Any, term: int, **named: Any) -> T:
         return await self._write(QueuedCall(work, args, named, term, self.worker))
 
@@ -1297,12 +1287,10 @@ class SqlLedger(ABC):
     def _end(self, *, is_kept: bool) -> None: ...
 
     @abstractmethod
-    def _undone(self, error: Exception) -> Exception:
-        """Return the error of a call that can be rolled back alone; raise any other."""
+    def _undone(self, error: Exception) -> Exception: ...
 
     @abstractmethod
-    def _give_up(self, error: BaseException) -> None:
-        """Roll back a transaction that cannot be committed."""
+    def _give_up(self, error: BaseException) -> None: ...
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
         return await self._read_queue.put(QueuedCall(work, is_read=True), self._look)

@@ -47,8 +47,6 @@ _HELD: Final[dict[tuple[int, int], int]] = {}  # file -> our process id, if we h
 
 
 class LockUse(StrEnum):
-    """What the holder of the lock does."""
-
     ENGINE = "engine"  # runs plans and answers requests
     RUN = "run"  # executes one run, without an engine
     COMMAND = "command"  # changes the ledger, without an engine
@@ -140,7 +138,6 @@ class Lock:
 
     @classmethod
     def adopt(cls, descriptor: int, directory: Path) -> Lock:
-        """Adopt the lock that a previous image of this process took."""
         path = directory / NAME
         _lock(descriptor, path)  # a kernel before 5.11 drops it if that image had threads
         return cls(descriptor, path)
@@ -232,7 +229,6 @@ def file_system(mounts: str, path: str) -> str:
 
 
 def holder_of(directory: Path) -> LockHolder | None:
-    """Return the holder of a data directory's lock, if there is one."""
     path = directory / NAME
     _refuse_our_own(path)  # closing the file would drop our own lock
     try:
@@ -256,7 +252,6 @@ def engine_in(directory: Path) -> LockHolder | None:
 
 
 def engine_zone(directory: Path) -> str:
-    """Return the zone in which an engine reads the plans; empty without an engine."""
     with suppress(OSError, DataLockedError):  # unreadable, or locked by this process
         holder = engine_in(directory)
         return "" if holder is None else holder.zone

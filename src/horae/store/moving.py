@@ -59,8 +59,6 @@ _SEQUENCES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A moved table: its number of rows, and the digest of both sides."""
-
     table: str
     rows: int
     digest: str
@@ -161,7 +159,6 @@ def _put(wire: PostgresConnection, table: str, names: str, rows: Iterable[tuple[
 def _digest(
     rows: Iterable[Any], *, copy: Callable[[list[tuple[Any, ...]]], None] | None = None
 ) -> tuple[int, str]:
-    """Return the number of rows and their digest, which is the same in both dialects."""
     count, found, source = 0, sha256(), iter(rows)
     while some := [tuple(row) for row in islice(source, _CHUNK)]:
         count += len(some)

@@ -71,7 +71,6 @@ def migrate(wire: PostgresConnection) -> None:
 def _recode(
     wire: PostgresConnection, table: str, column: str, recoded: Callable[[str], str]
 ) -> None:
-    """Recode the texts of a column in chunks, so that no statement takes long."""
     some = f"SELECT number, {column} FROM {table} WHERE number > :last AND {column} <> '{{}}'"  # noqa: S608
     some += f" ORDER BY number LIMIT {_CHUNK}"
     change = f"UPDATE {table} SET {column} = new.value"  # noqa: S608
@@ -85,7 +84,6 @@ def _recode(
 
 
 def _version(wire: PostgresConnection) -> int:
-    """Return the version of the schema; 0 if there is none."""
     schema = wire.address.schema
     # Not to_regclass: it caches from before the lock that there was no such schema.
     known = (

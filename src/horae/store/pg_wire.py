@@ -74,8 +74,6 @@ BRIEF: Final = Timeouts(
 
 
 class Fences(NamedTuple):
-    """The writer of a transaction, and what other writes it excludes."""
-
     is_leader: bool  # no other node becomes the leader
     members: frozenset[tuple[str, int]]  # each stays in its generation
     is_wide: bool  # no other transaction writes
@@ -117,7 +115,6 @@ class DatabaseAddress:
         return (zlib.crc32(self.schema.encode()) % 0x7FFE + 1) << _BITS
 
     def masked(self, text: object) -> str:
-        """Return a text in one line, with secrets masked."""
         line = " ".join(str(text).split())
         for secret in self.secrets:
             line = line.replace(secret, "***")
@@ -164,7 +161,6 @@ class _Connection(psycopg.Connection[PostgresRow]):
     beats: int = 0
 
     def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002 - ours are shorter
-        """Wait like psycopg, but with a timeout."""
         return super().wait(_answered(gen, self.beats, self.pgconn.finish), interval=_BEAT)
 
 
@@ -386,7 +382,6 @@ def _millis(length: timedelta) -> int:
 
 @contextmanager
 def postgres_errors(address: DatabaseAddress, *, is_commit: bool = False) -> Iterator[None]:
-    """Translate errors of PostgreSQL into errors of the ledger."""
     try:
         yield
     except Exception as error:
@@ -453,7 +448,6 @@ def meant(address: DatabaseAddress, error: Exception, *, is_commit: bool = False
 
 
 def refuse_newer(address: DatabaseAddress, oldest: int) -> None:
-    """Raise an error if the schema requires nodes of a newer version."""
     known = max(migrations(DIALECT))
     if oldest > known:
         raise LedgerNewerError(

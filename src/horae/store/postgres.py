@@ -65,7 +65,6 @@ def machines_of(members: Sequence[Membership]) -> tuple[Machine, ...]:
 
 
 def for_work(lease: timedelta) -> Timeouts:
-    """Return the timeouts of a node; a node that freezes during a write blocks others."""
     return Timeouts(
         connect=min(5 * _SECOND, max(_SECOND, lease / 3)),
         statement=min(30 * _SECOND, max(5 * _SECOND, lease * 2 / 3)),
@@ -76,7 +75,6 @@ def for_work(lease: timedelta) -> Timeouts:
 
 
 def for_leases(lease: timedelta) -> Timeouts:
-    """Return the timeouts of a renewal, which leave time for another try."""
     third = max(_SECOND, lease / 5)
     return Timeouts(
         connect=min(BRIEF.connect, third),
@@ -166,7 +164,6 @@ class PostgresLedger(SqlLedger):
     # Runs on nodes
 
     async def enqueue(self, jobs: Sequence[QueueJob], *, term: int) -> None:
-        """Queue jobs; one with a known key is ignored."""
         await self._write(QueuedCall(_enqueue, (jobs,), term=term))
 
     async def decide_and_enqueue(
@@ -178,7 +175,6 @@ class PostgresLedger(SqlLedger):
     async def start_many(
         self, receipts: Sequence[Filed], *, now: datetime, term: int
     ) -> list[Job | None]:
-        """Take waiting receipts; a node takes only those admitted in this term."""
         fence = None if self.worker is None else term
         call = QueuedCall(_start, (receipts, fence, now), term=term, worker=self.worker)
         return await self._write(call)
@@ -207,7 +203,6 @@ class PostgresLedger(SqlLedger):
         return await self.read(lambda tx: tx.every(filed_of, "member.under_way"))
 
     async def for_nodes(self, number: int, *, limit: int = 1000) -> list[Event]:
-        """Return the events since a number that every node must obey."""
         asked = {"number": number, "limit": limit}
         return await self.read(
             lambda tx: tx.every(event_of, "event.for_nodes", **asked, **tx.through())
@@ -264,8 +259,6 @@ class PostgresLedger(SqlLedger):
     # Shared by the nodes
 
     async def secret(self, name: str, make: Callable[[], str]) -> str:
-        """Return the secret of a name, which the first node makes."""
-
         def put(tx: Transaction) -> Any:
             tx.change("member.keep_secret", name=name, value=make())
             return tx.row("member.secret", name=name)
@@ -393,8 +386,6 @@ def _decide(
 
 
 def _ask_loop(loop: asyncio.AbstractEventLoop, work: Callable[[T], R], told: T) -> R:
-    """Call a function in the thread of a running loop, and return its result."""
-
     async def ask() -> R:
         return work(told)
 

@@ -122,7 +122,6 @@ class SqliteLedger(SqlLedger):
 
     @classmethod
     async def open_reader(cls, directory: Path, *, patience: timedelta = PATIENCE) -> SqliteLedger:
-        """Open a ledger for reading, without its lock."""
         path = directory / database.DATABASE
         reader = database.open_reader(path, patience=patience)
         ledger = cls(None, writer=reader, reader=reader)
@@ -302,7 +301,6 @@ def start_afresh(directory: Path, *, now: datetime, command: str = "") -> Path |
 def _replace(
     directory: Path, backup: Path | None, write: Callable[[Transaction], None], *, now: datetime
 ) -> Path:
-    """Replace the ledger by a backup, or an empty one; return where the old one is."""
     given = given_in(directory)
     with database.draft_of(backup, directory) as connection:
         # First: what is written here needs numbers, too.
@@ -353,7 +351,6 @@ def go_on(connection: sqlite3.Connection, given: Mapping[str, int]) -> dict[str,
 
 
 def given_in(directory: Path) -> dict[str, int]:
-    """Return the highest numbers found anywhere in a data directory."""
     ledgers = [*directory.glob("*.db"), *(directory / "backups").glob("*.db")]
     # The directory of a run's output is named by its number.
     ran = [int(each.name) for each in directory.glob("runs/*/*") if each.name.isdecimal()]
@@ -377,7 +374,6 @@ def keep(directory: Path, last: Mapping[str, int]) -> None:
 
 
 def _begun(directory: Path) -> dict[str, int]:
-    """Return the recorded start of the numbers, if readable."""
     with suppress(OSError, ValueError):  # most ledgers were never restored
         found = json.loads((directory / BEGUN).read_bytes())
         if isinstance(found, dict):

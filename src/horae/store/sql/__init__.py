@@ -125,7 +125,6 @@ def by_place(query: str, nulls: frozenset[str] = frozenset(), rows: int = 1) -> 
 
 @cache
 def migrations(dialect: str = "") -> dict[int, str]:
-    """Return the migrations by the version that they lead to; the first is of Horae 0.1."""
     folder = files(__name__) / dialect / "migrations"
     names = sorted(each.name for each in folder.iterdir() if each.name.endswith(".sql"))
     return {int(name[:4]): (folder / name).read_text(encoding="utf-8") for name in names}
