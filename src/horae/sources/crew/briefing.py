@@ -1,7 +1,7 @@
-"""The briefing of an agent that is woken: what is claimed, overdue, due, unblocked and ready.
+"""The briefing of an agent: open work that is claimed, overdue, due, unblocked or ready.
 
-Each thing is listed once, in the first of these lists that it belongs to. The page of a rest in
-`rem/` is made of facts alone.
+Each item is listed once, in the first of these lists that it fits. The page of a rest in `rem/`
+consists of facts alone.
 """
 
 from __future__ import annotations
@@ -34,46 +34,42 @@ if TYPE_CHECKING:
     from horae.org.plan import Plan, Timestamp
     from horae.sources.crew.lifecycle import State
 
-MOST_SHOWN: Final = 50  # lines of one list of a prompt
+MOST_SHOWN: Final = 50  # lines per list of a prompt
 MOST_CARRIED: Final = 40  # lines of a carry note
 
-# Words of boards that a plan need not declare. A word of these before a title is its state.
+# States that a plan need not declare: such a word before a title is its state.
 NEXT: Final = "NEXT"
 _WAITING: Final = frozenset({"WAIT", "WAITING", "HOLD", "BLOCKED"})
 _AT_WORK: Final = frozenset({"DOING", "STARTED"})
 _CLOSED: Final = frozenset({"DONE", "CANCELLED", "CANCELED"})
 _WORDS: Final = frozenset({NEXT}) | _WAITING | _AT_WORK | _CLOSED
 
-_OPEN_STATUSES: Final = frozenset({"backlog", "todo"})  # of tasks that anybody may take
+_OPEN_STATUSES: Final = frozenset({"backlog", "todo"})  # of tasks that any agent may take
 _CLOSED_STATUSES: Final = frozenset({"done", "archived"})
 _BLOCKER: Final = re.compile(r"(?:ids?[:(][ \t]*+)?(#?[A-Za-z0-9._-]+)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Appointment:
-    """A workflow of the plans with its last receipt: the engine's work, not the agent's."""
-
     title: str
     origin: Origin
-    status: str = ""  # of the receipt; nothing if there is none yet
+    status: str = ""  # of the last receipt, if there is one
     planned_at: datetime | None = None
     next_at: datetime | None = None
 
 
 class Open(NamedTuple):
-    """Something open, as it is written; whether its time has come is not yet said."""
-
     key: str  # `id:…`, else file and title; `#7` on the board
     title: str
     where: str
     scheduled_at: datetime | None
-    deadline_at: datetime | None  # when it is over
-    is_free: bool  # nobody is at it and nothing but its blockers holds it
+    deadline_at: datetime | None  # the end of its DEADLINE
+    is_free: bool  # no agent has it, and only its blockers hold it
     agent: str
     blockers: tuple[str, ...]
     is_next: bool = False
-    rank: str = "B"  # its priority; without one, that of the middle
-    held: str = ""  # why, if somebody holds it
+    rank: str = "B"  # its priority; without one, the middle
+    held: str = ""  # why, if it is held
 
 
 class Survey(NamedTuple):
@@ -102,13 +98,13 @@ class Handed:
     ready: tuple[Item, ...] = ()
     appointments: tuple[Appointment, ...] = ()
     carry: str = ""
-    last: str = ""  # how the last run ended
+    last: str = ""  # the end of the last run
 
 
 def survey(
     plans: Iterable[tuple[str, Plan]], tasks: Iterable[TaskBrief] = (), *, zone_name: str
 ) -> Survey:
-    """Return what is open: headlines with an open state, or a date and no state, and tasks."""
+    """Return the open items: headlines with an open state, or a date and no state, and tasks."""
     done: dict[str, datetime | None] = {}
     items = [item for file, plan in plans for item in _of_plan(file, plan, done, zone(zone_name))]
     for task in tasks:
@@ -134,7 +130,6 @@ def hand(
     carry: str = "",
     last: str = "",
 ) -> Handed:
-    """Return what an agent is told now; what another agent has claimed is not told."""
     lists: dict[str, list[tuple[tuple[float, bool, str], Item]]] = {name: [] for name in _LISTS}
     for each in surveyed.items:
         if each.agent not in {"", agent}:
@@ -176,7 +171,6 @@ _LISTS: Final = {
 
 
 def is_idle(handed: Handed) -> bool:
-    """Tell whether there is nothing to do, so that `:WAKE: due` lets the agent sleep."""
     return not any(getattr(handed, name) for name in _LISTS)
 
 
@@ -213,7 +207,7 @@ def prompt(handed: Handed, *, mode: str, state: State | None = None) -> str:
 def _of_plan(
     file: str, plan: Plan, done: dict[str, datetime | None], place: ZoneInfo
 ) -> Iterator[Open]:
-    hidden: int | None = None  # the level of what is commented out or archived
+    hidden: int | None = None  # the level of a commented or archived headline
     for written, at in zip(plan.headlines, plan.places(), strict=True):
         headline = written
         if written.state is None and written.title.partition(" ")[0] in _WORDS:
@@ -281,7 +275,7 @@ def _kept(each: Appointment, zone_name: str) -> str:
 
 
 FOLDER: Final = "rem"
-MOST_LISTED: Final = 30  # lines of one heading
+MOST_LISTED: Final = 30  # lines per heading
 MOST_LEFT: Final = 5  # of each kind
 
 _CARRY: Final = "Carry"
@@ -304,22 +298,16 @@ class DiaryEntry(NamedTuple):
 class DiaryFacts:
     commits: Sequence[Logged] = ()
     runs: Sequence[Ran] = ()
-    board: Mapping[str, int] = field(default_factory=dict)  # how many tasks in each status
+    board: Mapping[str, int] = field(default_factory=dict)  # the number of tasks per status
     coming: Sequence[DiaryEntry] = ()
-    handed: Handed | None = None  # what the agent would be handed now
+    handed: Handed | None = None  # the briefing of the agent now
 
 
 def rest_file(now: datetime) -> str:
-    """Return the path of a rest's page.
-
-    >>> rest_file(datetime(2026, 6, 6, 6, 5, tzinfo=UTC))
-    'rem/2026-06-06-0605.org'
-    """
     return f"{FOLDER}/{now.astimezone(UTC):%Y-%m-%d-%H%M}.org"
 
 
 def is_quiet(facts: DiaryFacts) -> bool:
-    """Tell whether nothing happened since the last rest, so that it writes no page."""
     return not facts.commits and all(run.status is Status.NO_WORK for run in facts.runs)
 
 
@@ -373,7 +361,6 @@ def _stuck(facts: DiaryFacts) -> Iterator[str]:
 
 
 def _bad_ends(runs: Sequence[Ran]) -> dict[str, tuple[int, str]]:
-    """Return for each title how often it last ended badly in a row, and why the last time."""
     found: dict[str, tuple[int, str]] = {}
     for run in sorted(runs, key=lambda each: each.at):
         title = shown(run.title)

@@ -1,4 +1,4 @@
-"""`tick`: an agent's next tick, now; `lifecycle`: the ticks to come, if they end as assumed."""
+"""`tick`: start an agent's next tick now; `lifecycle`: show the ticks to come."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from horae.timing.duration import DurationError, format_duration, parse_cadence
 if TYPE_CHECKING:
     from horae.cli.connection import Place
 
-_DAWN: Final = datetime(2000, 1, 1, tzinfo=UTC)  # any moment will do: only lengths are shown
+_DAWN: Final = datetime(2000, 1, 1, tzinfo=UTC)  # any time: only durations are shown
 _LONGEST: Final = timedelta(days=31)
 _OUTCOMES_HELP: Final = (
     "The outcomes of the ticks: done, no_work, failed, killed, separated by commas. "
@@ -56,7 +56,7 @@ def tick_now(name: str, place: Place, screen: RunScreen, *, note: str) -> int:
             raise
         from horae.cli.trigger_access import Everybody
 
-        # Raises an error unless there is such an agent.
+        # Raises an error unless the agent exists.
         Everybody(place.root, str(place.directory), Output(Form.TABLE)).get(name)
         said = f"{name} does not tick: it is neither a member of the crew nor the keeper"
         now = f"to run it now: `horae agent run {name}`"
@@ -117,7 +117,7 @@ def lifecycle(
 
 
 def _pace(text: str) -> timedelta:
-    if text.isdecimal():  # in a definition these are milliseconds; nobody types them
+    if text.isdecimal():  # in a definition these are milliseconds, which users do not type
         raise click.UsageError(f"--every: {text} has no unit; write {text}s or {text}m.")
     try:
         pace = parse_cadence(text)

@@ -1,4 +1,4 @@
-"""An agent's day: states declared in org, one tick each, and where the agent stands."""
+"""The lifecycle of an agent: states declared in org, one tick each, and the agent's position."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from horae.timing.duration import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-MOST_REPEATS: Final = 1_000_000  # more is a slip of the finger
+MOST_REPEATS: Final = 1_000_000  # more is a typing error
 LONGEST_POSITION: Final = 256  # characters of a position's text
 
-_MOST_GUESSES: Final = 50  # of words that may be meant: a message is no search engine
+_MOST_GUESSES: Final = 50  # words for which a suggestion is searched
 _KEYS: Final = ("KIND", "REPEAT", "NEXT", "MIN-INTERVAL", "MIN_INTERVAL")
 _START: Final = re.compile(r"^\ufeff?(#\+START:[ \t]*+)([^\s]*+)", re.IGNORECASE | re.MULTILINE)
 _WHOLE: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
@@ -37,15 +37,15 @@ _POSITION: Final = re.compile(r"(\S++)(?:\s++([0-9]{1,9})(?![0-9]).*+)?", re.ASC
 
 
 class StateKind(StrEnum):
-    WAKE = "wake"  # it wakes the agent
-    REM = "rem"  # it rests: what happened is put in order, and no model is called
+    WAKE = "wake"  # run the agent
+    REM = "rem"  # rest: order what happened, without a call of a model
 
 
 class Outcome(StrEnum):
     DONE = "done"  # the agent found work and did it
     NO_WORK = "no_work"  # the agent looked and found none
     FAILED = "failed"  # the run ended in an error
-    KILLED = "killed"  # the run outlived its wall clock, or its engine
+    KILLED = "killed"  # the run exceeded its time limit, or the engine exited
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ class State:
     next: str
     kind: StateKind = StateKind.WAKE
     repeat: int = 1
-    min_interval: timedelta | None = None  # from one start in this state to the next
-    task: str = ""  # what is written under it, for the agent to read
+    min_interval: timedelta | None = None  # between two starts in this state
+    task: str = ""  # the text below it, for the agent
     line: int = field(default=0, compare=False)
 
 
@@ -68,7 +68,7 @@ class Lifecycle:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """An agent's place in its day; as text, what is written to disk: `wake_add 2`."""
+    """The position in a lifecycle; as text, what is written to disk: `wake_add 2`."""
 
     state: str
     hits: int = 0
@@ -90,26 +90,26 @@ def step(lifecycle: Lifecycle, position: Position, outcome: Outcome) -> Position
 
 
 def standing(lifecycle: Lifecycle, position: Position | None) -> Position:
-    """Return the position in the lifecycle as it is written now; an unknown state is the start."""
+    """Return a position valid in the current lifecycle; an unknown state becomes the start."""
     if position is None or position.state not in lifecycle.states:
         return Position(lifecycle.start)
-    most = lifecycle.states[position.state].repeat - 1  # of more hits one repeat is left
+    most = lifecycle.states[position.state].repeat - 1  # with more hits, one repeat is left
     return position if position.hits <= most else replace(position, hits=most)
 
 
 def gate(
     lifecycle: Lifecycle, position: Position, *, ran_at: datetime | None, now: datetime
 ) -> timedelta | None:
-    """Return how long the state, last begun at *ran_at*, still refuses to run; None if it may."""
+    """Return how long the state, last begun at *ran_at*, may not run yet; None if it may."""
     least = lifecycle.states[standing(lifecycle, position).state].min_interval
     if least is None or ran_at is None or now - ran_at >= least:
         return None
-    # A last run in the future is a clock that was set back: one interval is long enough.
+    # A last run in the future: the clock was set back, and one interval is long enough.
     return min(least, least - (now - ran_at))
 
 
 def outcome_of(status: Status) -> Outcome | None:
-    """Return how a tick ended whose receipt has this status; None if it did not run.
+    """Return the outcome of a tick whose receipt has this status; None if it did not run.
 
     >>> outcome_of(Status.INTERRUPTED), outcome_of(Status.SKIPPED)
     (<Outcome.KILLED: 'killed'>, None)
@@ -120,7 +120,7 @@ def outcome_of(status: Status) -> Outcome | None:
 
 
 def parse_position(text: str) -> Position | None:
-    r"""Return the position that a file holds; None if it holds none.
+    r"""Parse a position; None if it is not valid.
 
     >>> parse_position("wake_add 2\n"), parse_position("rem")
     (Position(state='wake_add', hits=2), Position(state='rem', hits=0))
@@ -147,7 +147,7 @@ class TickStreaks(NamedTuple):
                 return TickStreaks(failures=self.failures + 1)
 
     def delay(self, every: timedelta) -> timedelta:
-        """Return the wait before the next tick of a keeper that ticks this often.
+        """Return the wait before the next tick of a keeper with this interval.
 
         >>> TickStreaks(streak=3).delay(timedelta(seconds=45))
         datetime.timedelta(seconds=240)
@@ -160,8 +160,8 @@ class ForecastTick:
     at: datetime
     position: Position
     kind: StateKind
-    outcome: Outcome | None  # None is a tick that the gate turned away
-    wait: timedelta | None  # until the gate would open
+    outcome: Outcome | None  # None: the gate was closed
+    wait: timedelta | None  # until the gate opens
     then: Position
     rhythm: TickStreaks  # after it
     delay: timedelta  # until the next one
@@ -201,7 +201,7 @@ class ParsedLifecycle(NamedTuple):
 
 
 def parse_lifecycle(text: str, name: str = "-") -> ParsedLifecycle:
-    r"""Return the lifecycle that a text declares; *name* is that of the file.
+    r"""Parse a lifecycle; *name* is that of the file.
 
     >>> day = parse_lifecycle("* work\n:PROPERTIES:\n:NEXT: rest\n:END:\n* rest\n").lifecycle
     >>> day.start, day.states["work"].next, day.states["rest"].next
@@ -244,15 +244,15 @@ def parse_lifecycle(text: str, name: str = "-") -> ParsedLifecycle:
 
 
 def check_gates(lifecycle: Lifecycle, *, every: timedelta) -> list[Diagnostic]:
-    """Return the gates that hold the lifecycle for longer than the rest of it takes."""
+    """Return findings for gates that are closed longer than the rest of the lifecycle takes."""
     [ring] = _rings(lifecycle, [lifecycle.start])
     ticks = sum(lifecycle.states[name].repeat for name in ring)
-    # In seconds: a gate of a century, repeated a million times, is longer than any timedelta.
+    # In seconds: a gate of a century, repeated a million times, exceeds any timedelta.
     beat = every.total_seconds()
     found = []
     for state in (lifecycle.states[name] for name in ring):
         least = (state.min_interval or timedelta()).total_seconds()
-        held = (state.repeat - 1) * max(0, least - beat)  # among its repeats, and before them
+        held = (state.repeat - 1) * max(0, least - beat)  # between its repeats, and before them
         held += max(0, least - beat * (ticks - state.repeat + 1))
         if held > max(ticks * beat, IDLE_CAP.total_seconds()):
             message = (
@@ -310,7 +310,7 @@ def _state(
 
 
 def _repeat(text: str) -> tuple[int, bool]:
-    """Return how often a state is repeated, and whether the text says just that.
+    """Return the repeats of a state, and whether the text is only that number.
 
     >>> _repeat("3"), _repeat("3 times"), _repeat("-2"), _repeat("often")
     ((3, True), (3, False), (1, False), (1, False))
@@ -352,7 +352,7 @@ def _walk(lifecycle: Lifecycle, name: str, seen: set[str]) -> list[str]:
 
 
 def _rings(lifecycle: Lifecycle, starts: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the states that are gone through again and again, from each of some on."""
+    """Yield the cycles of states that are reached from the start states."""
     seen: set[str] = set()
     for name in starts:
         way = _walk(lifecycle, name, seen)

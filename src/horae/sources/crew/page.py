@@ -37,8 +37,6 @@ class Node(NamedTuple):
 
 
 class Ring(NamedTuple):
-    """An agent's day, drawn as the loop that it is; *ways* lead from state to state."""
-
     nodes: list[Node]
     ways: list[str]
     said: str

@@ -1,4 +1,4 @@
-"""The crew manifest, in which each heading is an agent; what a tick does, and remembers."""
+"""The crew manifest, in which each heading is an agent; the plan and the memory of a tick."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
     from horae.core.receipt import Status
 
-INTERVAL: Final = timedelta(hours=1)  # of a member that names none
-SHORTEST: Final = timedelta(seconds=10)  # a rhythm faster than this is probably not meant
+INTERVAL: Final = timedelta(hours=1)  # of a member without one
+SHORTEST: Final = timedelta(seconds=10)  # a shorter interval is probably a mistake
 STAGGER: Final = timedelta(seconds=30)  # between the first ticks of two members
 
 _OWN_KEYS: Final = (
     "DEF", "LIFECYCLE", "INTERVAL", "MODE", "CONTINUOUS", "BREATHER", "WAKE", "ROLES",
 )  # fmt: skip
-_KEYS: Final = (*_OWN_KEYS, "TIMEOUT", "HOST", "BUDGET")  # entries of plans have these as well
+_KEYS: Final = (*_OWN_KEYS, "TIMEOUT", "HOST", "BUDGET")  # also properties of plan entries
 _BETWEEN: Final = re.compile(r"[\s,]+")
 _SECONDS: Final = re.compile(r"[0-9]{1,12}", re.ASCII)
 _Value = TypeVar("_Value")
@@ -47,7 +47,7 @@ class TickMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An agent of a crew; what is None is as the settings or the definition have it."""
+    """An agent of a crew; None means the value of the settings or the definition."""
 
     name: str
     definition: str
@@ -58,12 +58,12 @@ class Member:
     continuous: bool | None = None
     breather: timedelta | None = None
     wake: Wake | None = None
-    requires: tuple[str, ...] = ()  # labels of the machine that it ticks on
+    requires: tuple[str, ...] = ()  # labels of the node for its ticks
     budget: str = ""
     roles: tuple[str, ...] = ()  # of the tasks that it gets
     line: int = 0
-    text: str = ""  # the heading with all that is below it, as it stands
-    broken: str = field(default="", compare=False)  # why a property cannot be read, if one cannot
+    text: str = ""  # the heading with everything below it
+    broken: str = field(default="", compare=False)  # why a property cannot be read
 
     def every(self, *, continuous: bool, breather: timedelta) -> timedelta:
         """Return the wait after a tick that found work; the arguments are the settings."""
@@ -85,7 +85,7 @@ class Crew(NamedTuple):
 
 
 def parse_crew(text: str, file: str = "-") -> Crew:
-    r"""Return the crew of a manifest; a value that cannot be read is a finding, and not there.
+    r"""Parse a manifest; an unreadable value becomes a finding, and is left out.
 
     >>> crew = parse_crew("* wren\n:PROPERTIES:\n:DEF: wren.org\n:INTERVAL: 10m\n:END:\n* moss\n")
     >>> [(member.name, str(member.interval)) for member in crew.members]
@@ -102,7 +102,7 @@ def parse_crew(text: str, file: str = "-") -> Crew:
             if is_meant or is_id(heading.name):
                 found.append(_not_a_member(heading, is_meant=is_meant))
             continue
-        is_text = heading.props.keys().isdisjoint(_KEYS)  # maybe a heading of the text around
+        is_text = heading.props.keys().isdisjoint(_KEYS)  # perhaps a heading of other text
         if is_text and not is_id(heading.name):
             continue
         found += heading.oddities(_KEYS)
@@ -147,11 +147,6 @@ def position_file(name: str | None = None) -> str:
 
 
 def ran_file(state: str, name: str | None = None) -> str:
-    """Return the name of the file with the time at which a state last began.
-
-    >>> ran_file("rem"), ran_file("rem", "wren")
-    ('lifecycle-ran-rem', 'lifecycle-ran-wren-rem')
-    """
     return _file_name("lifecycle-ran", name, state)
 
 
@@ -160,7 +155,7 @@ def seconds_text(moment: datetime) -> str:
 
 
 def parse_seconds(text: str) -> datetime | None:
-    r"""Return the time that such a file holds; None if it holds none.
+    r"""Parse the time in such a file; None if it is not valid.
 
     >>> parse_seconds("1780725600\n").isoformat(), parse_seconds("yesterday")
     ('2026-06-06T06:00:00+00:00', None)
@@ -240,20 +235,20 @@ def _member(heading: Heading) -> tuple[Member, list[Diagnostic]]:
 
 
 MOST_CARRIED: Final = 4000  # characters
-MOST_SAID: Final = 500  # characters of one trouble
+MOST_SAID: Final = 500  # characters of a trouble
 
 
 @dataclass(frozen=True, slots=True)
 class AgentMemory:
     position: days.Position | None = None
-    kind: str = ""  # of the state it stands in, as the day was written at the last tick
-    following: str = ""  # the state after it
+    kind: str = ""  # of its state at the last tick
+    following: str = ""  # the next state
     last_run_at: datetime | None = None  # when it last ticked
     woken_at: datetime | None = None  # when it last ran
-    began: Mapping[str, datetime] = field(default_factory=dict)  # each state's last start
+    began: Mapping[str, datetime] = field(default_factory=dict)  # the last start of each state
     rested_at: datetime | None = None
     carry: str = ""
-    troubles: Mapping[str, str] = field(default_factory=dict)  # what needs a person, and why
+    troubles: Mapping[str, str] = field(default_factory=dict)  # what a user must resolve, and why
     mirrors: Mapping[str, str] = field(
         default_factory=dict
     )  # file -> our last text, and the one before
@@ -262,11 +257,11 @@ class AgentMemory:
 class Beat(StrEnum):
     WAKE = "wake"  # the agent runs
     REST = "rest"  # no model is called; what happened is written down
-    GATED = "gated"  # too early for this state: nothing happens, nothing changes
-    ASLEEP = "asleep"  # nothing is due, and the agent only wakes for that
+    GATED = "gated"  # too early for this state: nothing changes
+    ASLEEP = "asleep"  # nothing is due, and the agent runs only then
 
 
-_LEFT: Final = "left on "  # how such a trouble begins: a machine's name follows
+_LEFT: Final = "left on "  # prefix of such a trouble, before the name of a node
 _STILL: Final = frozenset({Beat.GATED, Beat.ASLEEP})
 
 
@@ -279,7 +274,6 @@ class TickPlan(NamedTuple):
 def tick(
     lifecycle: days.Lifecycle | None, memory: AgentMemory, *, now: datetime, sleeps: bool = False
 ) -> TickPlan:
-    """Return what a tick does; *sleeps* tells that the agent has nothing to wake up for."""
     state = None
     if lifecycle is not None:
         here = days.standing(lifecycle, memory.position)
@@ -311,7 +305,7 @@ def ended(
     *,
     now: datetime,
 ) -> AgentMemory:
-    """Return what is remembered after a tick; a tick that did nothing holds its place."""
+    """Return the memory after a tick; a tick without a run keeps the position."""
     if lifecycle is None:
         return replace(memory, kind="", following="")
     outcome = days.outcome_of(status)
@@ -324,7 +318,7 @@ def ended(
 
 
 def going(memory: AgentMemory, lifecycle: days.Lifecycle | None, *, now: datetime) -> AgentMemory:
-    """Return what is known of an agent while it runs; the gate of its state stays as it was."""
+    """Return the memory of an agent during its run; the gate of its state is unchanged."""
     memory = replace(memory, last_run_at=now, kind="", following="")
     return memory if lifecycle is None else _at(memory, lifecycle, memory.position)
 
@@ -361,7 +355,7 @@ def state_files(lifecycle: days.Lifecycle, name: str | None) -> list[str]:
 def take_over(
     memory: AgentMemory, lifecycle: days.Lifecycle, texts: Mapping[str, str], *, name: str | None
 ) -> TakenOver:
-    """Return the memory after a look at its files; texts that are not ours count if valid."""
+    """Return the memory after reading its files; valid texts that are not ours count."""
     edited: list[str] = []
     bad: list[str] = []
     mirrors = dict(memory.mirrors)
@@ -371,7 +365,7 @@ def take_over(
             return False
         (bad if understood is None else edited).append(file)
         if understood is not None:
-            mirrors[file] = _flat(texts[file])  # from here on that is known
+            mirrors[file] = _flat(texts[file])  # from now on this text is known
         return understood is not None
 
     file = position_file(name)
@@ -400,7 +394,7 @@ def mirrored(memory: AgentMemory, *, name: str | None) -> AgentMemory:
 
 
 def may_mirror(memory: AgentMemory, file: str, found: str | None) -> bool:
-    """Tell whether a file may be written over: what a person put there meanwhile stands."""
+    """Return whether a file may be overwritten: a user's edit is kept."""
     if found is None or _is_ours(memory, file, found):
         return True
     return days.parse_position(found) is None and parse_seconds(found) is None
@@ -415,7 +409,6 @@ def _flat(text: str) -> str:
 
 
 def left_on(machine: str) -> str:
-    """Return the name of the trouble that an agent may have left work on a lost machine."""
     return f"{_LEFT}{machine}"
 
 
@@ -442,11 +435,6 @@ def read_memory(text: str) -> AgentMemory:
 
 
 def write_memory(memory: AgentMemory) -> str:
-    """Return what is to be remembered, as text.
-
-    >>> read_memory(write_memory(AgentMemory(days.Position("wake_add", 2)))).position
-    Position(state='wake_add', hits=2)
-    """
     times = {key: getattr(memory, name) for name, key in _TIMES.items()}
     data = {
         "position": None if memory.position is None else str(memory.position),
@@ -473,7 +461,7 @@ def read_note(text: str, lifecycle: days.Lifecycle | None) -> tuple[TickPlan, Ag
 
 
 def write_note(made: TickPlan, memory: AgentMemory) -> str:
-    """Return the note about a tick as one line, to be found beside its run after a crash.
+    """Return the note of a tick as one line, which is stored with its run for a crash.
 
     >>> read_note(write_note(TickPlan(Beat.REST, reason="quiet"), AgentMemory()), None)[0].reason
     'quiet'

@@ -1,8 +1,8 @@
-"""One tick of an agent, from its line in the manifest to its commits.
+"""A tick of an agent, from its heading in the manifest to its commits.
 
-In this order: the last run is written down, the origin is pulled, the lifecycle is read, the
-agent is told what is due and runs in a clone of its own, its commits are delivered, and its
-position in the lifecycle moves with the outcome.
+In this order: the last run is recorded, the origin is pulled, the lifecycle is read, the agent gets
+its briefing and runs in a clone of its own, its commits are delivered, and its position in the
+lifecycle changes with the outcome.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST: Final = 20  # appointments that an agent is told of
-NOTE_NAME: Final = "tick.json"  # beside the output of a tick: what it began as
-_NOBODY: Final = ports.Process(0, 0)  # a tick that starts no process
+MOST: Final = 20  # appointments in a briefing
+NOTE_NAME: Final = "tick.json"  # next to the output of a tick: its plan and memory
+_NOBODY: Final = ports.Process(0, 0)  # of a tick without a process
 _DELIVERY: Final = "delivery"
-_REST: Final = "rest: "  # how the message of a page's commit begins
-_PAGES: Final = 100  # of one minute; nobody rests more often
-_LONGEST_STATE: Final = 4096  # bytes of a file of state that are read
+_REST: Final = "rest: "  # prefix of the message of a page's commit
+_PAGES: Final = 100  # per minute
+_LONGEST_STATE: Final = 4096  # bytes that are read of a file of state
 _LONGEST_NOTE: Final = 1 << 20
 
 
@@ -61,26 +61,26 @@ class KeeperRunner:
     _: KW_ONLY
     ledger: ports.Ledger
     clock: ports.Clock
-    # What a member is told of the tasks of a board, which is that of a tree.
+    # Returns the tasks of the board in a tree.
     tasks: Callable[[str, Path], Awaitable[list[ports.TaskBrief]]]
-    local: Collection[StrPath] = ()  # origins on this machine that may be asked
+    local: Collection[StrPath] = ()  # allowed origins on this machine
     mode: str = rules.TickMode.PLAN
     timeout: timedelta | None = None
     gitops: bool = False
     zone_name: str = "UTC"
     is_single: bool = False
-    # Whether files of state stand beside the ledger. One that several machines share has none:
-    # what another machine wrote there long ago would look like a person's edit.
+    # Whether files of state are written next to the ledger. A shared ledger has none:
+    # old files of another node would look like a user's edit.
     has_files: bool = True
     term: int = 1
-    is_gone: Callable[[str], bool] = lambda _: False  # whether a machine of a cluster is lost
+    is_gone: Callable[[str], bool] = lambda _: False  # whether a node is lost
 
     async def hold(self, job: ports.Job) -> ports.Held:
         try:
             return await self._hold(job)
         except ports.NOT_STARTED:
             raise
-        except (HoraeError, OSError) as error:  # one agent's trouble is not the engine's
+        except (HoraeError, OSError) as error:  # a problem of one agent must not end the engine
             raise ports.RunError(str(error)) from error
 
     async def _hold(self, job: ports.Job) -> ports.Held:
@@ -92,7 +92,7 @@ class KeeperRunner:
         lifecycle = await asyncio.to_thread(self._lifecycle, member)
         memory = remembered = await self._remembered(job, member, lifecycle)
         made = rules.tick(lifecycle, memory, now=now)
-        # Work that was not delivered is still not, until the next delivery says otherwise.
+        # Undelivered work stays so until the next delivery.
         kept = {
             name: why
             for name, why in memory.troubles.items()
@@ -124,7 +124,7 @@ class KeeperRunner:
             await self.ledger.remember(job.filed.entry, known_as, term=self.term)
             timeout = agent.definition.timeout or self.timeout or self.agents.place.timeout
             told_as = briefing.prompt(told, mode=member.mode or self.mode, state=made.state)
-            held, tree = tree, None  # from here on it belongs to the run
+            held, tree = tree, None  # from here on the run owns it
             story.run = await self.agents.hold(agent, told_as, run=job, timeout=timeout, tree=held)
             return story
         finally:
@@ -170,11 +170,11 @@ class KeeperRunner:
                 troubles[_DELIVERY] = str(Undelivered(**left))
             memory = replace(memory, troubles=troubles)
         facts.update({"troubles": dict(memory.troubles)} if memory.troubles else {})
-        try:  # an edit made while it ran counts already
+        try:  # an edit during the run counts already
             day = await asyncio.to_thread(self._lifecycle, story.member)
         except ports.RunError:
             day = story.lifecycle
-        if how.outcome is Status.LIMITED:  # the same tick goes on when the limit is over
+        if how.outcome is Status.LIMITED:  # the same tick continues when the limit ends
             return structs.replace(how, facts=facts)
         memory = rules.ended(memory, story.made.beat, day, how.outcome, now=self.clock.now())
         memory = rules.mirrored(memory, name=self._suffix(story.member))
@@ -184,7 +184,6 @@ class KeeperRunner:
         )
 
     async def rest(self, story: _Tick) -> ports.Ended:
-        """Write the page of a rest from what is known; one in which nothing happened has none."""
         now = self.clock.now()
         facts = await self._facts(story.memory.rested_at, story.told)
         if briefing.is_quiet(facts):
@@ -209,15 +208,13 @@ class KeeperRunner:
                 await asyncio.to_thread(mirror, path, text.partition("\n")[0])
 
     async def _who(self, filed: Filed, says: str) -> tuple[rules.Member, Agent, str | None]:
-        """Return whose tick it is, the agent, and why it cannot run, if it cannot."""
-
         async def read(text: str) -> tuple[rules.Member, Agent, str | None]:
             member = _member(text)
             agent = await asyncio.to_thread(self.roster.agent, member)
             return member, agent, await self.agents.why_unable(agent)
 
         found = await read(says)
-        # A member that cannot run as the manifest had it may run as the manifest has it now.
+        # A member that could not run with the old manifest may run with the current one.
         known = None if found[2] is None else await self.ledger.entry(filed.entry)
         if known is None or known.mark.body == filed.digest:
             return found
@@ -252,7 +249,6 @@ class KeeperRunner:
         return taken.memory
 
     async def _pull(self) -> dict[str, str]:
-        """Bring the plan root up to date; whatever comes of it, the tick goes on."""
         root = self.agents.place.root
         if not self.gitops or not is_repository(root):
             return {}
@@ -292,7 +288,6 @@ class KeeperRunner:
         )
 
     async def _last(self, entry: int, woken_at: datetime | None) -> str:
-        """Return how the last run of an agent ended, in words; "" if that is not known."""
         rests = {ReasonCode.REST_WRITTEN, ReasonCode.REST_QUIET}
         page = await self.ledger.receipts(entry=entry, statuses=ENDS, limit=MOST)
         since = [
@@ -348,7 +343,7 @@ class KeeperRunner:
         return briefing.DiaryFacts(commits, runs, counts, coming, told)
 
     async def _write_page(self, name: str, text: str, message: str) -> str:
-        """Write a page into the plan root and commit it alone; one that is there stays."""
+        """Write a new page into the plan root and commit it alone."""
         root = self.agents.place.root
         for number in range(1, _PAGES + 1):
             each = name if number == 1 else f"{name.removesuffix('.org')}-{number}.org"
@@ -357,7 +352,7 @@ class KeeperRunner:
             write = partial(create, path, text.encode(), root=root)
             try:
                 _, made = await edit_and_commit(path, write, message=lambda _: message)
-            except EditConflictError:  # another rest of this minute
+            except EditConflictError:  # another rest in this minute
                 continue
             return f"wrote {each}; {made.words}" if made.words else f"wrote {each}"
         raise ports.RunError(f"{_PAGES} summaries of this minute already exist: {name}")
@@ -385,7 +380,7 @@ class KeeperRunner:
 
 @dataclass(slots=True, eq=False)
 class _Tick:
-    """A tick under way; without a run of its agent it is a rest, or nothing at all."""
+    """A tick in progress; without a run of its agent it is a rest, or nothing."""
 
     keeper: KeeperRunner
     member: rules.Member
@@ -417,11 +412,11 @@ class _Tick:
             return never if self.run is None else await self.run.ended()
         state = self.made.state
         if self.made.beat in {rules.Beat.WAKE, rules.Beat.REST} and state is not None:
-            # The file of the state says that it began; its gate counts from here.
+            # The file of the state records its start, from which its gate counts.
             await self.keeper.mirror_start(self.member, state.name, self.memory.began[state.name])
         if self.run is not None:
             how = await self.run.ended()
-            if self.is_cancelled:  # whatever it says of itself, it holds its place
+            if self.is_cancelled:  # whatever it reports, it keeps its position
                 how = structs.replace(how, outcome=Status.KILLED)
         elif self.made.beat is rules.Beat.REST:
             try:
@@ -442,7 +437,7 @@ def _member(text: str) -> rules.Member:
 
 def _plans(root: Path) -> list[tuple[str, Plan]]:
     plans = []
-    with suppress(PlanFileError):  # the scan of the plans reports it, here and below
+    with suppress(PlanFileError):  # the scan of the plans reports it, also below
         for path in find_plans(root).plans:
             with suppress(PlanFileError):  # as above
                 text = read_plan(path, root=root).text

@@ -1,6 +1,6 @@
 """The crew manifest as a source: each heading is an agent that ticks at its own interval.
 
-The interval counts from the end of the last tick, so a restart does not begin it anew.
+The interval counts from the end of the last tick, so a restart does not reset it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from horae.core.receipt import Filed
 
-UNREAD: Final = "member-file"  # the code of a file that an agent needs and that cannot be read
+UNREAD: Final = "member-file"  # the code of an agent's unreadable file
 _LONGEST: Final = 64  # bytes of the file of the last run
 
 
@@ -45,7 +45,7 @@ class CrewCadence:
     continuous: bool = False
     breather: timedelta = timedelta(seconds=45)
     timeout: timedelta | None = None
-    zone_name: str = "UTC"  # in which periods of budgets begin
+    zone_name: str = "UTC"  # for the periods of budgets
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,8 @@ class SingleKeeper:
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    manifest: Path  # relative paths of members begin beside it
-    root: Path = Path()  # messages name files as they are from here
+    manifest: Path  # relative paths of members start here
+    root: Path = Path()  # messages name files relative to this
 
     def members(self) -> tuple[rules.Member, ...]:
         return rules.parse_crew(read_plan(self.manifest).text, self.name(self.manifest)).members
@@ -115,8 +115,8 @@ class CrewSource:
     def __post_init__(self) -> None:
         self._roster = Roster(Path(self.manifest), self.root or Path())
         self._file = self._roster.name(self._roster.manifest)
-        self._keeper_name = KEEPER  # as its file said when it could be read last
-        # By address: how often it ticks, and when first.
+        self._keeper_name = KEEPER  # from the last readable version of its file
+        # The interval and the first tick of each address.
         self._firsts: dict[str, tuple[timedelta, datetime]] = {}
 
     async def scan(self, index: Mapping[str, str]) -> Scan:  # noqa: ARG002 - one small file
@@ -127,7 +127,7 @@ class CrewSource:
             await self.follow_up(receipt)
 
     def _look(self) -> Scan:
-        """Read the manifest; while it is there and cannot be read, what is known of it stands."""
+        """Read the manifest; while it is unreadable, known members stay."""
         if self.keeper is not None:
             self._keeper_name = self.keeper.name() or self._keeper_name
             return Scan(tuple(self._members(self.keeper.manifest(self._keeper_name))))
@@ -152,8 +152,8 @@ class CrewSource:
     def _members(self, text: str) -> Iterator[Scanned]:
         crew, rhythm = rules.parse_crew(text, self._file), self.rhythm
         now = rhythm.started_at if self.clock is None else self.clock()
-        before, self._firsts = self._firsts, {}  # a member that leaves and comes back is new
-        index = 0  # of those that are new, or tick otherwise now
+        before, self._firsts = self._firsts, {}  # a member that is removed and added again is new
+        index = 0  # of new members, and those with a new interval
         for member in crew.members:
             address = f"agent:{member.name if self.keeper is None else KEEPER}"
             base = member.every(continuous=rhythm.continuous, breather=rhythm.breather)
@@ -161,7 +161,7 @@ class CrewSource:
             if first is None or first[0] != base:
                 last_run_at = self._last_run_at(member.name)
                 left = first_delay(base, None if last_run_at is None else now - last_run_at)
-                # The stagger keeps them apart at the start, unless they are inside an interval.
+                # The stagger separates their first ticks, unless they continue an interval.
                 least = first_delay(base, None) + index * rhythm.stagger
                 first, index = (base, now + max(left, least)), index + 1
             self._firsts[address] = first
@@ -187,7 +187,7 @@ class CrewSource:
 
     def _policy(self, member: rules.Member) -> Policy:
         own, timeout = DEFAULT, member.timeout
-        with suppress(RunError):  # it cannot run, which `status` says with the reason
+        with suppress(RunError):  # it cannot run, which `status` reports
             definition = self._roster.agent(member).definition
             own, timeout = definition.policy, definition.timeout
         timeout = timeout or self.rhythm.timeout

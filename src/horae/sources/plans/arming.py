@@ -1,4 +1,4 @@
-"""From a plan to its entries: every workflow, armed or with the reason why not."""
+"""The entries of a plan: every workflow, armed or with the reason why not."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from horae.core.budget import Purse
     from horae.org.plan import Headline, Plan
 
-DEEPEST: Final = 32  # levels; deeper workflows would make a small plan cost much
+DEEPEST: Final = 32  # levels; deeper nesting would make small plans expensive
 _SHOWN: Final = 60
 _LONGEST_NAME: Final = 200
-# Org counts the finished parts of a headline in its title, and rewrites the count.
+# Org writes the number of finished parts into a title, and updates it.
 _COOKIE: Final = re.compile(r"[ \t]*\[(?:[0-9]*/[0-9]*|[0-9]*%)\]")
 _RANGE: Final = re.compile(r"(?<=[>\]])--(?=[<\[])")
 _NAME_LINE: Final = re.compile(r"[ \t]*:ID\+?:[^\n]*\n", re.IGNORECASE)
@@ -48,7 +48,6 @@ class RangeError(ScheduleError, code="range"):
 
 
 def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
-    """Return the workflows of a plan, in order, each armed or with the reason why not."""
     headlines, line = plan.headlines, 1 + plan.preamble.count("\n")
     names: dict[int, str] = {}
     asked = sorted(agent_blocks(plan), key=lambda each: each[0])
@@ -118,7 +117,7 @@ def entries_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[Entry | Una
 
 
 def doubles(found: Iterable[Scanned]) -> Iterator[Unarmed]:
-    """Yield what is not armed as something before it in the plan has the same address."""
+    """Yield entries that are not armed because an earlier one has their address."""
     seen: dict[str, Origin] = {}
     for item in (each.item for each in found):
         if not isinstance(item, Entry):
@@ -134,7 +133,7 @@ def doubles(found: Iterable[Scanned]) -> Iterator[Unarmed]:
 
 
 def entries(text: str, *, name: str = "-", zone: str = "UTC") -> list[Entry]:
-    r"""Return the armed entries of a plan: every workflow, with its rule and its policy.
+    r"""Return the armed entries of a plan.
 
     >>> [entry.title for entry in entries("* Digest :workflow:\nSCHEDULED: <2026-06-06 +1d>\n")]
     ['Digest']
@@ -146,7 +145,6 @@ def entries(text: str, *, name: str = "-", zone: str = "UTC") -> list[Entry]:
 def item_at(
     plan: Plan, line: int, *, file: str, zone_name: str
 ) -> tuple[Entry | Unarmed, Headline] | None:
-    """Return what stands at a line of a plan, or around it, with its headline; None if nothing."""
     if line > len(plan.text().splitlines()):
         return None
     found = {each.origin.line: each for each in entries_of(plan, file=file, zone_name=zone_name)}
@@ -161,9 +159,9 @@ def item_at(
 
 
 def tasks_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[core.PlanTask]:
-    """Yield the open headlines with a date that nothing fires and nothing hides."""
+    """Yield the open headlines with a date that no schedule fires and nothing hides."""
     place = zone(zone_name)
-    hidden: int | None = None  # the level of what is commented out or archived
+    hidden: int | None = None  # the level of a commented or archived headline
     for headline, at in zip(plan.headlines, plan.places(), strict=True):
         if hidden is None or headline.level <= hidden:
             hidden = headline.level if hidden_by([headline]) else None
@@ -173,7 +171,7 @@ def tasks_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[core.PlanTask
             continue
         stamp, scheduled = headline.scheduled, None
         if stamp is not None and stamp.active:
-            with suppress(ScheduleError):  # `check` says that it is no date
+            with suppress(ScheduleError):  # `check` reports that it is not a date
                 scheduled = instant(parse_at(stamp.at).start, place)
         deadline = end_of(headline.deadline, zone=place)
         if scheduled or deadline:
@@ -181,7 +179,7 @@ def tasks_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[core.PlanTask
 
 
 def unfired(plan: Plan, names: Collection[str], *, file: str) -> Iterator[Unarmed]:
-    """Yield what is no entry and has its :ID:, title or `file:line` among the casefolded names."""
+    """Yield headlines that are no entries and have one of the casefolded names."""
     places = plan.places()
     for index, path in _paths(plan):
         headline, origin = plan.headlines[index], Origin(file, places[index].line)
@@ -238,7 +236,6 @@ def rule_of(headline: Headline, *, zone_name: str) -> Rule:
 
 
 def _first_stamp(headline: Headline) -> Timestamp | None:
-    """Return what SCHEDULED says; of a range of two stamps, the first."""
     planning = headline.planning
     if planning is None or planning.scheduled is None:
         return None
@@ -253,8 +250,6 @@ class _Armed(NamedTuple):
 
 
 class _Around(NamedTuple):
-    """Where a headline stands: the indexes of those around it, itself last."""
-
     plan: Plan
     path: Sequence[int]
     file: str
@@ -274,7 +269,7 @@ class _Around(NamedTuple):
 def _armed(
     headline: Headline, place: str, lost: _Lost | None, around: _Around
 ) -> tuple[_Armed | str, str]:
-    """Return what a headline arms, or why it cannot fire; and what of it cannot be read, if so."""
+    """Return what a headline arms, or why it cannot; and which part of it is unreadable."""
     props, planning, stamp = headline.props, headline.planning, _first_stamp(headline)
     if planning and planning.scheduled and "SCHEDULE" not in props and stamp is None:
         broken = f"SCHEDULED: {planning.scheduled.text} is not a timestamp"
@@ -310,7 +305,6 @@ def _resting(plan: Plan, path: Sequence[int], stamp: Timestamp | None) -> str | 
 
 
 def _paths(plan: Plan) -> Iterator[tuple[int, list[int]]]:
-    """Yield each headline's index with the indexes of the headlines around it, itself last."""
     around: list[int] = []
     headlines = plan.headlines
     for index, headline in enumerate(headlines):
@@ -335,7 +329,6 @@ def _address(
 
 
 def _name(title: str) -> str:
-    """Return a title as a part of addresses: without counts, and cut if it is very long."""
     name = _COOKIE.sub("", title) if "[" in title else title
     if "/" in name or "\\" in name:
         name = _SLASH.sub(r"\\\g<0>", name)

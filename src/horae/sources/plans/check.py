@@ -1,6 +1,6 @@
-"""Findings of `check` that need the meaning of a schedule; `org.check` has those of the text.
+"""Findings that need the meaning of a schedule; `org.check` has those of the text.
 
-Properties are free; one that is misspelled, or a word of another scheduler, is a finding.
+Any property may be used; one that looks misspelled, or is of another scheduler, is a finding.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _OTHER_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "ENV": ("ENVIRONMENT", "ENV_VARS"),
     **{each.key: each.other_names for each in PROPERTIES},
 }
-_WORDS: Final = frozenset({"FORM"})  # near to one that is read, and free all the same
+_WORDS: Final = frozenset({"FORM"})  # similar to a known one, and yet allowed
 _MEANT: Final = {
     name.replace("_", ""): key for key, names in _OTHER_NAMES.items() for name in names
 }
-# What to write instead of words of other schedulers.
+# Replacements for words of other schedulers.
 _INSTEAD: Final = {
     "EXDATE EXDATES HOLIDAYS HOLIDAY BLACKOUT EXCEPT": "name the days in :SCHEDULE:, or pause the"
     " entry with `horae pause --until`",
@@ -77,10 +77,10 @@ _ADVICE: Final = {word: advice for words, advice in _INSTEAD.items() for word in
 
 @dataclass(frozen=True, slots=True)
 class CheckClock:
-    """The plan's zone, the current time, and the interval below which a schedule is too often."""
+    """The plan's zone, the current time, and the shortest interval without a warning."""
 
     zone: str = "UTC"
-    now: datetime | None = None  # without it, no clock changes are found
+    now: datetime | None = None  # if None, no clock changes are found
     floor: timedelta = FLOOR
 
 
@@ -107,7 +107,7 @@ def phrase_notes(
     """Yield the rule of each schedule in words and its next times, as the entry is *known*."""
     phrases = [text for each in plan.headlines if (text := each.props.get("SCHEDULE"))]
     if clock.now is None or not any(map(is_phrase, phrases)):
-        return  # so that nearly all plans are not armed for this
+        return  # the usual case, without arming the plan
     for scanned in scan_plan(plan, file=name, zone_name=clock.zone):
         item, text = scanned.item, scanned.mark.rule
         if isinstance(item, Entry) and text in phrases and is_phrase(text):
@@ -122,7 +122,7 @@ def phrase_notes(
 def _same_names(name: str, plan: Plan, zone_name: str) -> Iterator[Diagnostic]:
     titles = [each.title for each in plan.headlines if is_entry(each) and "ID" not in each.props]
     if len(titles) == len(set(titles)):
-        return  # so that nearly all plans are not armed for this
+        return  # the usual case, without arming the plan
     seen: dict[str, Origin] = {}
     for item in (each.item for each in scan_plan(plan, file=name, zone_name=zone_name)):
         if not isinstance(item, Entry) or item.address.startswith("id:"):
@@ -204,7 +204,7 @@ def _check_workflow(
         yield found(workflow.value_at("AFTER"), "after", Severity.ERROR, str(error))
         return
     except ScheduleError:
-        return  # said above, or by org.check
+        return  # reported above, or by org.check
     now = workflow.clock.now
     if zone_error is None and now is not None:
         for seam in seams(rule, zone_name=workflow.zone, start=now, end=now + _YEAR):
@@ -298,7 +298,6 @@ def _check_cron(workflow: CheckedWorkflow, text: str) -> Iterator[Diagnostic]:
 
 
 def is_near_entry(headline: Headline) -> bool:
-    """Tell whether a headline is an entry, or would be if it were spelled right."""
     if "agent" in headline.tags:
         return False
     props = headline.props
@@ -310,9 +309,9 @@ def is_near_entry(headline: Headline) -> bool:
     return bool(spelled & {"SCHEDULE", "COMMAND"}) or (is_timed and "COMMAND" in meant.values())
 
 
-@lru_cache(maxsize=1024)  # a plan has few keys, and each of them often
+@lru_cache(maxsize=1024)  # a plan has few keys, each of them often
 def meant_by(key: str) -> str | None:
-    """Return the property that a key was probably meant to be; None for one that is free.
+    """Return the property that a key probably means; None if it is similar to none.
 
     >>> [meant_by(key) for key in ("SHEDULE", "CATCH-UP", "PAUSE_AFTER", "OVERLAPS", "TIMEZONE")]
     ['SCHEDULE', 'CATCHUP', 'PAUSE-AFTER', 'OVERLAP', 'TZ']

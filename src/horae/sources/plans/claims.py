@@ -1,4 +1,4 @@
-"""Claims: an agent takes a task before it works on it, for all others to see.
+"""Claims: an agent takes a task before it works on it, so that others can see it.
 
 A claim is the state DOING and the agent's name in `:AGENT:`. If the plan has an origin, the claim
 is made there first, as one commit on top of the origin's, and only then in the tree. The origin
@@ -31,7 +31,7 @@ from horae.timing.zone import Rfc3339Error, parse_rfc3339
 
 DOING: Final = "DOING"
 _ANOTHER: Final = "; claim another headline"
-_ATTEMPTS: Final = 8  # to push before somebody else pushes again
+_ATTEMPTS: Final = 8  # to push before another push
 
 
 class ClaimError(HoraeError, code="claim"):
@@ -49,8 +49,7 @@ class ClaimLostError(ClaimError, code="claim_lost", exit_code=Exit.CONFLICT):
         super().__init__(file, name, f"claimed by {winner}{end}{remedy}")
 
 
-class ClaimRefusedError(ClaimError, code="claim_refused", exit_code=Exit.USAGE):
-    """A claim that the text of the plan does not allow."""
+class ClaimRefusedError(ClaimError, code="claim_refused", exit_code=Exit.USAGE): ...
 
 
 class ClaimBusyError(ClaimError, code="claim_busy", exit_code=Exit.TEMPORARY):
@@ -67,25 +66,25 @@ class ClaimResult(Struct, frozen=True, rename=_KEYS):
     state: str | None
     agent: str | None
     until: datetime | None = None
-    is_changed: bool = True  # else it was so already
-    commit: str | None = None  # None where there is no git
+    is_changed: bool = True  # False: it was so already
+    commit: str | None = None  # None without git
     is_pushed: bool = False
     note: str | None = None
 
 
-# The second argument is what makes an edit of the file count: to "commit" it, or nothing.
+# The second argument completes an edit of the file: "commit", or nothing.
 _Change: TypeAlias = "Callable[[done.PlanHeadline, str], list[done.Edit]]"
 
 
 def _moment(text: str | None) -> datetime | None:
-    with suppress(Rfc3339Error):  # such a claim never expires by itself
+    with suppress(Rfc3339Error):  # a claim without a valid expiry never expires
         return None if text is None else parse_rfc3339(text)
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class HeadlineClaim:
-    """A headline and an agent that claims or releases it: without git, in git, or at the origin."""
+    """A headline and an agent: claims and releases without git, in git, or at the origin."""
 
     file: StrPath
     name: str
@@ -105,7 +104,6 @@ class HeadlineClaim:
         return ClaimBusyError(str(self.file), self.name, reason)
 
     async def claim(self, ttl: timedelta | None = None) -> ClaimResult:
-        """Take the task, or raise an error that says who has it."""
         until = None if ttl is None else (self.now + ttl).replace(microsecond=0)
         message = f"Claim {self.name} for {self.agent}"
         return await self._change(partial(self._taken, until), message, "claimed")
@@ -150,7 +148,6 @@ class HeadlineClaim:
         return [*here.state_edits(opened[0] if opened else "TODO"), *edits]
 
     async def _change(self, change: _Change, message: str, participle: str) -> ClaimResult:
-        """Change the task where the plan is kept: at the origin, in git, or in the file alone."""
         content = read_plan(self.file, limit=self.limit)  # it must be a plan
         top = repository_of(content.path)
         if top is None:
@@ -198,7 +195,7 @@ class HeadlineClaim:
             try:
                 made = await self._made(git, change, message, onto=tip, then="commit and push")
             except ClaimLostError:
-                await git.advance(tip)  # so that the tree shows who has it
+                await git.advance(tip)  # so that the tree shows the claim
                 raise
             if made.commit is not None:
                 pushed = await git.push(commit=made.commit)
@@ -215,7 +212,6 @@ class HeadlineClaim:
     async def _made(
         self, git: Git, change: _Change, message: str, *, onto: str, then: str
     ) -> ClaimResult:
-        """Commit the change on top of another commit; without edits there is no commit."""
         path, absolute = str(self.file), os.path.abspath(self.file)
         data = await git.content(absolute, at=onto)
         if data is None:

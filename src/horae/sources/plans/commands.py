@@ -1,4 +1,4 @@
-"""`claim`, `release` and `done`: an agent takes a task, gives it back, or finishes it."""
+"""`claim`, `release` and `done`: an agent takes, gives back or finishes a task."""
 
 from __future__ import annotations
 

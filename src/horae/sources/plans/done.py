@@ -1,8 +1,8 @@
 """Edits of a headline: its state, its planning line and its properties, and nothing else.
 
-`complete` does what Emacs Org does when a headline is done. One that repeats moves on to its next
-date, is open again and gets the time in `:LAST_REPEAT:`; any other gets its done state and the
-time in `CLOSED:`.
+`complete` does what Emacs Org does when a headline is done. One with a repeater moves to its next
+date, is open again and gets the time in `:LAST_REPEAT:`; any other gets its done state and the time
+in `CLOSED:`.
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ class HeadlineAmbiguousError(PlanFileError, code="headline_ambiguous", exit_code
         )
 
 
-class HeadlineVoidError(PlanFileError, code="headline_void"):
-    """A headline whose drawer cannot be read, so nothing can be written into it."""
+class HeadlineVoidError(PlanFileError, code="headline_void"): ...
 
 
 class HeadlineStampError(PlanFileError, code="headline_stamp"):
@@ -67,8 +66,8 @@ class Edit(NamedTuple):
 class Sequence(NamedTuple):
     open: tuple[str, ...]
     done: tuple[str, ...]
-    entered: frozenset[str] = frozenset()  # states whose beginning is recorded, as in DONE(d!)
-    left: frozenset[str] = frozenset()  # states whose end is recorded, as in WAIT(w/!)
+    entered: frozenset[str] = frozenset()  # states recorded when entered, as in DONE(d!)
+    left: frozenset[str] = frozenset()  # states recorded when left, as in WAIT(w/!)
 
 
 class Completed(NamedTuple):
@@ -77,9 +76,9 @@ class Completed(NamedTuple):
     title: str
     before: str | None
     after: str | None
-    moved: tuple[tuple[str, str], ...]  # timestamps, as they were and as they are
+    moved: tuple[tuple[str, str], ...]  # timestamps before and after
     is_changed: bool = True
-    is_disarmed: bool = False  # whether it had a rule of its own that no longer fires
+    is_disarmed: bool = False  # whether a rule of its own no longer fires
 
 
 def complete(
@@ -99,7 +98,7 @@ def complete(
 
 
 def find(plan: Plan, name: str, *, path: str) -> PlanHeadline:
-    """Return the headline with this `:ID:`, or else with exactly this title."""
+    """Return the headline with an `:ID:`, or else with exactly this title."""
     ids = [n for n, each in enumerate(plan.headlines) if each.props.get("ID") == name]
     found = ids or [n for n, each in enumerate(plan.headlines) if each.title == name]
     if len(found) == 1:
@@ -117,7 +116,6 @@ def find(plan: Plan, name: str, *, path: str) -> PlanHeadline:
 
 
 def sequences(plan: Plan) -> tuple[Sequence, ...]:
-    """Return the states as the file declares them, and last the two that every file has."""
     found = []
     for section in (plan.preamble, *(each.text for each in plan.headlines)):
         if "#+" in section:
@@ -127,7 +125,7 @@ def sequences(plan: Plan) -> tuple[Sequence, ...]:
 
 
 def _sequence(value: str) -> Sequence:
-    """Return the states of one declaration, such as `NEXT(n) DOING | DONE(d!) DROPPED`."""
+    """Parse one declaration, such as `NEXT(n) DOING | DONE(d!) DROPPED`."""
     opened, closed = state_words(value)
     asked = [_RECORDED.fullmatch(word) for word in value.split()]
     entered, left = (frozenset(word[1] for word in asked if word and word[n]) for n in (2, 3))
@@ -183,13 +181,12 @@ class PlanHeadline:
         again = None if state is None else asked if asked in self.plan.states.todo else opened
         changes: dict[str, str | None] = {"LAST_REPEAT": stamp}
         if state == "DOING":
-            # It is free again, also for others.
+            # Other agents may claim it again.
             changes |= {"AGENT": None, "CLAIMED-UNTIL": None}
         edits = [*self.state_edits(again), *moves, *self._spent_edits()]
         return again, moves, [*edits, *self.property_edits(changes), *record]
 
     def _line_at(self, at: int, *lines: str) -> Edit:
-        """Return the edit that adds lines; a file that ends without a newline stays so."""
         text, is_cut = self._newline.join(lines), not self.headline.text[:at].endswith("\n")
         return Edit(Span(at, at), f"{self._newline}{text}" if is_cut else f"{text}{self._newline}")
 
@@ -199,7 +196,6 @@ class PlanHeadline:
         return "\r\n" if self.headline.text[max(end - 1, 0) : end] == "\r" else "\n"
 
     def _moves(self, *, now: datetime, zone: str) -> list[Edit]:
-        """Return the edits that move each active timestamp with a repeater to its next date."""
         section = self.headline.text
         moves = []
         for span in self._stamps():
@@ -218,7 +214,6 @@ class PlanHeadline:
         return moves
 
     def _stamps(self) -> Iterator[Span]:
-        """Yield the active timestamps on the planning line, in the title and in the text."""
         planning, drawer = self.headline.planning, self.headline.drawer
         planned = [] if planning is None else [planning.scheduled, planning.deadline]
         yield from (Span(stamp.start, stamp.end) for stamp in planned if stamp is not None)
@@ -241,7 +236,6 @@ class PlanHeadline:
         return [Edit(span, word if headline.state else f"{word} ")]
 
     def _closed_edit(self, stamp: str) -> Edit:
-        """Return the edit that puts CLOSED on the planning line, where Org has it: first."""
         text, planning = self.headline.text, self.headline.planning
         if planning is None:
             return self._line_at(text.find("\n") + 1 or len(text), f"CLOSED: {stamp}")
@@ -252,7 +246,7 @@ class PlanHeadline:
         return Edit(Span(at, at), f"CLOSED: {stamp} ")
 
     def _spent_edits(self) -> list[Edit]:
-        """Remove CLOSED, and a SCHEDULED that does not repeat beside a DEADLINE that does."""
+        """Remove CLOSED, and a SCHEDULED without a repeater next to a DEADLINE with one."""
         text, planning = self.headline.text, self.headline.planning
         if planning is None:
             return []
@@ -269,7 +263,8 @@ class PlanHeadline:
             if before > line:
                 edits.append(Edit(Span(before, stop), ""))
                 continue
-            # The first of the line, now or soon: what divides goes, and its own indent stays.
+            # The first of the line, now or soon: the separator is removed, and the indentation
+            # stays.
             after = _DIVIDER.match(text, stop)
             line = after.end() if after else stop
             edits.append(Edit(Span(start, line), ""))

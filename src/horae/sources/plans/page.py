@@ -1,4 +1,4 @@
-"""Plan: a file as it is written, with what each headline means and what is odd."""
+"""Plan: a file as it is written, with the meaning and the problems of each headline."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ LINES: Final = 2000  # of a plan on one page
 
 
 async def plans(asked: PageRequest) -> Sheet:
-    """The plans that the engine keeps."""
     files = sorted(await asked.context.plans())
     problems = [str(each) for some in asked.front.engine.problems.values() for each in some]
     values: dict[str, object] = {"files": files[:FILES], "more": len(files) - FILES}
@@ -31,7 +30,6 @@ async def plans(asked: PageRequest) -> Sheet:
 
 
 async def plan(asked: PageRequest) -> Sheet:
-    """A plan as it is written, with what each headline means and what is odd."""
     file, look = asked.path["file"], asked.look
     text = await asked.context.plan(file)
     line = asked.number("line") or 1

@@ -1,7 +1,7 @@
-"""Posts one message: `python -m horae.sources.plans.post`, the message on its input.
+"""Posts a message: `python -m horae.sources.plans.post`, the message on its input.
 
-The address and the headers that sign the message are in HORAE_POST as JSON. It fails unless the
-answer is one of 200 to 299, and follows no redirect: a signed message goes where the plan says.
+The address and the headers that sign the message are in HORAE_POST as JSON. Only a response of 200
+to 299 is a success, and redirects are not followed: a signed message goes where the plan says.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from typing import Final
 from urllib.error import HTTPError, URLError
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
-WAIT: Final = 20.0  # seconds for an answer
+WAIT: Final = 20.0  # seconds for a response
 
 
 class _NoRedirect(HTTPRedirectHandler):
     def redirect_request(self, *_: object) -> None:
-        """Name no other address."""
+        """Refuse redirects."""
 
 
 def post(address: str, body: bytes, headers: dict[str, str]) -> tuple[bool, str]:
-    """Send a message; return whether it was taken, and how it went in words."""
     sent = {"Content-Type": "application/json", "User-Agent": "horae", **headers}
     request = Request(address, data=body, headers=sent, method="POST")  # noqa: S310 - http(s) only
     try:

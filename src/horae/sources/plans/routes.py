@@ -42,19 +42,18 @@ _STAMP: Final = re.compile(r"<[^<>\n]+>")
 _SCHEDULE: Final = "/api/v1/entries/{entry:path}/schedule"
 
 
-class PlanScheduleError(HoraeError, code="plan_schedule", exit_code=Exit.USAGE):
-    """A schedule that a headline cannot have."""
+class PlanScheduleError(HoraeError, code="plan_schedule", exit_code=Exit.USAGE): ...
 
 
 class ScheduleMeaning(Shape, frozen=True, kw_only=True):
-    written: str  # as it stands in the plan
+    written: str  # as in the plan
     words: str | None  # null: it is not armed
     reason: str | None  # why it is not armed
     next: tuple[Time, ...]
 
 
 class ScheduleView(Shape, frozen=True, kw_only=True):
-    """A schedule as it is in its plan, and what it would mean if it were another one."""
+    """The schedule of an entry in its plan, or of a proposed one."""
 
     entry: int
     title: str
@@ -63,12 +62,10 @@ class ScheduleView(Shape, frozen=True, kw_only=True):
     zone: str
     now: ScheduleMeaning
     then: ScheduleMeaning | None
-    warnings: tuple[str, ...]  # what `check` would say in addition, such as of the prose
+    warnings: tuple[str, ...]  # also of the prose
 
 
 class _Place(NamedTuple):
-    """A headline in the text of its plan."""
-
     found: Listed
     file: str
     content: Content
@@ -83,7 +80,7 @@ class _Place(NamedTuple):
 
 
 def headline_of(content: Content, found: Listed) -> PlanHeadline:
-    """Return the headline of an entry, where the ledger saw it or where it is now."""
+    """Return the headline of an entry, where the ledger has it or where it is now."""
     plan, mark = read(content.text), found.mark
     lines = [each.line for each in plan.places()]
     name = mark.address.removeprefix("id:")
@@ -102,7 +99,6 @@ def headline_of(content: Content, found: Listed) -> PlanHeadline:
 
 
 def schedule_splices(headline: PlanHeadline, schedule: str) -> Sequence[Splice]:
-    """Return what writes a schedule: into the property, or in place of the SCHEDULED timestamp."""
     planning, props = headline.headline.planning, headline.headline.props
     stamp = planning.scheduled if planning else None
     if "\n" in schedule or "\r" in schedule:
@@ -139,8 +135,6 @@ def _meaning(plan: Plan, written: str, place: _Place, line: int, front: Front) -
 
 
 class Blame(NamedTuple):
-    """The commit that last changed the rule of an entry."""
-
     commit: str
     author: str
     at: datetime
@@ -162,7 +156,7 @@ async def rule_blame(root: Path, found: Listed) -> Blame | None:
     known = dict(each.split(" ", 1) for each in said.text.splitlines()[1:] if " " in each)
     commit = said.text.partition(" ")[0]
     if said.code or not commit.strip("0"):
-        return None  # it is not committed yet
+        return None  # not committed yet
     at = datetime.fromtimestamp(int(known.get("author-time", "0")), UTC)
     return Blame(commit, known.get("author", ""), at, known.get("summary", ""))
 

@@ -1,7 +1,7 @@
-"""Runs of commands, and of messages, which a process of its own posts.
+"""Runs of commands, and of messages, which another process posts.
 
-A command gets an allow-listed environment and the facts of its run, works in the directory of its
-plan, and reads nothing from its input.
+A command gets an allow-listed environment and the facts of its run, runs in the directory of its
+plan, and has no input.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class CommandRunner:
         place = self._place
         timeout = job.filed.policy.timeout or place.timeout
         environment = {**self._environment, **given.variables}
-        # Its last words are told beyond its log.
+        # Its last line is the reason.
         secrets = self._guessed | guessed_secrets(given.variables)
         secrets |= run_settings.hidden_bytes(given)
         environment |= run_settings.facts_of(job, place, timeout=timeout)

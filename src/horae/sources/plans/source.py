@@ -1,7 +1,7 @@
-"""The org plans beneath a plan root, as a source of entries.
+"""The org plans below a plan root, as a source of entries.
 
-Only a changed file is parsed, and of one that the ledger knows nothing is kept in memory. A file
-that cannot be read keeps its last good entries and stops no other.
+Only a changed file is parsed, and nothing of an unchanged one is kept in memory. A file that cannot
+be read keeps its last valid entries and does not stop the others.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ if TYPE_CHECKING:
     from horae.core.source import Scan, Scanned
     from horae.errors import HoraeError
 
-# To be raised when the same plan would give other entries: what was read before is read again.
+# Raised when the same plan would give other entries, so that all plans are parsed again.
 READER: Final = 2
 
 
 def words_at(root: StrPath, zone_name: str, path: str, line: int) -> Iterator[str]:
-    """Yield what the ledger may call the entry at a line of a file, or around that line."""
+    """Yield the addresses that the entry at or around a line may have in the ledger."""
     names = [*names_of(root, path), posixpath.normpath(path)]
     yield from (f"{name}:{line}" for name in dict.fromkeys(names))
     for name in dict.fromkeys(names):
-        with suppress(PlanFileError):  # it is called by another name
+        with suppress(PlanFileError):  # it has another name
             plan = read(read_plan(os.path.join(root, name)).text)
             if found := item_at(plan, line, file=name, zone_name=zone_name):
                 item = found[0]
-                # One that is not armed may have the address of another.
+                # An unarmed one may have the address of another.
                 yield item.address if isinstance(item, Entry) else item.origin.place
 
 
 class OrgSource:
-    """The workflows of all org plans beneath a root, named by their path from there."""
+    """The workflows of all org plans below a root, named relative to it."""
 
     name = "org"
-    settle = None  # a plan is not changed by what became of it
+    settle = None  # receipts do not change a plan
 
     def __init__(
         self, root: StrPath, *, zone_name: str = "UTC", limit: int = LIMIT, most: int = MOST
     ) -> None:
-        self._doubles: dict[str, list[HoraeError]] = {}  # of the last look, by file
+        self._doubles: dict[str, list[HoraeError]] = {}  # of the last scan, by file
 
         def understand(content: Content, file: str) -> list[Scanned]:
             found = scan_plan(read(content.text), file=file, zone_name=zone_name)
@@ -70,12 +70,12 @@ class OrgSource:
 
     def _look(self, index: Mapping[str, str]) -> Scan:
         self._doubles.clear()
-        with collector_paused(when=True):  # what is read is kept
+        with collector_paused(when=True):  # parsed plans stay
             scan = self._shelf.look(index)
         told = {file: problems for file, problems in self._doubles.items() if problems}
         if not told:
             return scan
-        # Such a file is read again by every scan, or the next one would not tell of it.
+        # Such a file is parsed in every scan, or the next one would not report it.
         known = {file: known_as for file, known_as in scan.index.items() if file not in told}
         problems = (*scan.problems, *chain.from_iterable(told.values()))
         return replace(scan, problems=problems, index=known)

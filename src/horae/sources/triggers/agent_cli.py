@@ -1,6 +1,6 @@
-"""`agent`: the spellings of the document on schedule triggers, thin over the same functions.
+"""`agent`: the commands of the document on schedule triggers, on top of the same service.
 
-Modules that few calls need are imported by these, so that `agent --help` answers at once.
+Modules that few commands need are imported by these, so that `agent --help` is fast.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
         TriggerLine,
     )
 
-LONGEST: Final = 60  # characters of a template that are shown
-LOOK: Final = 0.1  # seconds between two looks at workflows that are not armed yet
+LONGEST: Final = 60  # characters of a template in a list
+LOOK: Final = 0.1  # seconds between checks for workflows to be armed
 _RULE: Final = 80
 _TYPES: Final = (
     *("github-issues", "github-pull-requests", "cron", "delay", "webhook", "manual"),
@@ -53,13 +53,10 @@ def main() -> None:
     sys.exit(run(agent, name="agent"))
 
 
-class AgentCommandError(HoraeError, code="agent_command"):
-    """A command line of `agent` that says not enough, or names no agent."""
+class AgentCommandError(HoraeError, code="agent_command"): ...
 
 
 class AgentCall(NamedTuple):
-    """One call: how it answers, and where its ledger is."""
-
     is_json: bool
     root: str
     data: str | None
@@ -82,7 +79,7 @@ class AgentCall(NamedTuple):
         return apply_path(self.access, path, **how)
 
     def write(self, work: Callable[[AnyTriggers], Awaitable[Any]], what: str = "") -> Any:
-        """Carry out a change; an error says *what* could not be done, if it is named."""
+        """Make a change; *what* describes it in an error."""
 
         async def named(triggers: AnyTriggers) -> Any:
             try:
@@ -108,10 +105,9 @@ class AgentCall(NamedTuple):
 
 
 class AgentGroup(click.Group):
-    """A group whose errors are said as the document's program says them."""
+    """A group whose errors have the form of the document's program."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; one that fails ends with exit code 1."""
         try:
             return super().invoke(ctx)
         except HoraeError as error:
@@ -144,12 +140,11 @@ def orchestrator() -> None:
 
 
 def _command(name: str, group: click.Group = orchestrator) -> Callable[..., click.Command]:
-    """Add a command to a group; its function gets the call as its first argument."""
     return lambda function: group.command(name)(click.pass_obj(function))
 
 
 def _of_one_agent(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command [ID] and --name, of which one names an agent, as the argument `who`."""
+    """Give a command [ID] and --name, of which one must name an agent, as the argument `who`."""
 
     @click.argument("agent_id", metavar="[ID]", required=False)
     @option("--name", "The name of the agent.")
@@ -162,7 +157,7 @@ def _of_one_agent(command: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-# Answers as lines of text
+# Responses as lines of text
 
 
 def _dispatch_lines(dispatch: Dispatch | SentMessage, status: str = "") -> list[str]:
@@ -198,7 +193,6 @@ def _workflow_lines(workflow: TriggerLine) -> list[str]:
 
 
 def _fact_lines(answer: Any) -> list[str]:
-    """Return the fields of an answer, each under its name; what is inside one is indented."""
     if isinstance(answer, list):
         return [f"- {each}" for each in answer]
     lines = []
@@ -230,8 +224,6 @@ def _add(
     is_read: bool = False,
     what: str = "",
 ) -> None:
-    """Add a command; *work* gets the service and the arguments, *lines* the answer."""
-
     def command(call: AgentCall, **given: Any) -> None:
         def called(triggers: AnyTriggers) -> Awaitable[Any]:
             return work(triggers, **given)
@@ -265,7 +257,6 @@ def _add_list(
 
 
 async def _every(page: Callable[..., Awaitable[Page[Any]]], *args: Any, **given: Any) -> list[Any]:
-    """Return what is on all pages."""
     found: list[Any] = []
     while True:
         part = await page(*args, **given, limit=200, offset=len(found))
@@ -416,7 +407,6 @@ def create_workflow(call: AgentCall, /, *, name: str, **given: Any) -> None:
 
 
 def _said(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what options of `create-workflow` and `update-workflow` say."""
     text = given["tool_policy"]
     return {
         "prompt_template": text_or_file(given["prompt_template"], given["prompt_template_file"]),

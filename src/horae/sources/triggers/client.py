@@ -13,8 +13,6 @@ T = TypeVar("T")
 
 
 class TriggerCalls:
-    """What an engine answers about triggers and their agents."""
-
     page = like(Triggers.page, "GET", "triggers")
     get = like(Triggers.get, "GET", "triggers/{word}")
     create = like(Triggers.create, "POST", "triggers")
@@ -43,8 +41,7 @@ class TriggerCalls:
         *,
         dry_run: bool = False,
         teardown: bool = False,
-    ) -> list[views.FileChange]:
-        """Create and update what files define, or remove it; return the changes."""
+    ) -> list[views.FileChange]: ...
 
 
 class TriggerClient(TriggerCalls, Sender):

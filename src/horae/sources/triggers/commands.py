@@ -1,4 +1,4 @@
-"""`trigger`, `approvals`, `approve` and `deny`: what starts agents from outside of plans."""
+"""`trigger`, `approvals`, `approve` and `deny`: start agents from outside of plans."""
 
 from __future__ import annotations
 
@@ -40,12 +40,10 @@ from horae.sources.triggers.views import (
 from horae.sources.triggers.webhook import STANDARD_PREFIX, Scheme
 
 _EVENTS: Final = "session_start, session_end or context_clear"
-_NEW: Final = ""  # asks for a secret that is made
+_NEW: Final = ""  # requests a new secret
 
 
 class TriggerCall(NamedTuple):
-    """One call of a command: how it prints, and where its triggers are."""
-
     output: Output
     root: str
     data: str | None
@@ -72,7 +70,6 @@ class TriggerCall(NamedTuple):
         return access.write(change)
 
     def print(self, said: TriggerLine | Dispatch | Approval, text: str, secret: str = "") -> None:
-        """Print one answer, and a secret that was just made; it is never shown again."""
         data: object = said
         if isinstance(said, TriggerLine):
             for note in said.notes or ():
@@ -90,8 +87,6 @@ class TriggerCall(NamedTuple):
 
 
 def _call(command: Callable[..., None]) -> Callable[..., int]:
-    """Give a command the options of place and form, as its first argument."""
-
     @root_of_data_option
     @data_option
     @form_options
@@ -112,7 +107,7 @@ def trigger() -> None:
 
 
 def definition_options(command: Callable[..., Any], *, is_new: bool) -> Callable[..., Any]:
-    """Give a command all that says what a trigger is; a new one needs an agent and a prompt."""
+    """Add the options of a trigger's definition; a new one requires an agent and a prompt."""
     agent = "The agent that the trigger starts"
     prompt = "The prompt for the agent; {{names}} are replaced."
     schemes = click.Choice([each.value for each in Scheme])
@@ -339,7 +334,7 @@ def run_(call: TriggerCall, /, name: str, *, key: str | None, **task: str) -> No
     """Run the agent of a trigger now."""
     made = call.access.write(lambda triggers: triggers.trigger_now(name, task, key=key))
     status = read_any(call.access.place, lambda service: service.receipt(made.receipt)).status
-    # The engine may have started the run since it answered.
+    # The engine may have started the run since then.
     if made.status == DispatchStatus.PENDING and status != Status.HELD:
         status = Status.WAITING
     reason = in_zone(made.reason, call.access.place.zone.key)
@@ -362,7 +357,7 @@ def history(call: TriggerCall, /, name: str, **part: int) -> None:
         by = dispatch.approved_by
         if not by or dispatch.reason_code == ReasonCode.APPROVED:  # the reason names the user
             return dispatch.reason
-        approved = f"approved by {actor_words(by) if ':' in by else by}"  # once it was a bare name
+        approved = f"approved by {actor_words(by) if ':' in by else by}"  # formerly a bare name
         return "; ".join(filter(None, (dispatch.reason, approved)))
 
     items = call.access.read(lambda triggers: triggers.history(name, **part)).items
@@ -383,7 +378,7 @@ def _add_files(name: str, text: str, dry_help: str, *, is_teardown: bool = False
 
         def table() -> None:
             for change in changes:
-                what = "trigger" if change.what == "workflow" else change.what  # agentd's word
+                what = "trigger" if change.what == "workflow" else change.what  # the name in agentd
                 echo(f"{change.verb} {what} {change.name}  {change.place}")
                 for line in change.diff_lines("→"):
                     echo(f"    {line}")
@@ -418,7 +413,7 @@ def approvals(call: TriggerCall, /) -> None:
     call.print_many(found, "receipt trigger agent until prompt", rows, empty=empty)
 
 
-# What both spellings share
+# Shared by both command lines
 
 
 class _AnyName(dict[str, str]):
@@ -429,8 +424,8 @@ class _AnyName(dict[str, str]):
 def apply_path(
     access: TriggerAccess, path: str, *, dry_run: bool, is_teardown: bool = False
 ) -> tuple[Folder, list[FileChange]]:
-    """Apply or tear down the files at a path, if all can be used; warnings go to stderr."""
-    # An engine elsewhere knows itself which variables are set there.
+    """Apply or tear down the files at a path, if all are valid; warnings go to stderr."""
+    # An engine elsewhere has its own environment.
     known = _AnyName() if access.place.server else known_names(load(access.root))
     folder = read_folder(path, environ=known, base=access.root)
     for warning in folder.warnings:
@@ -446,7 +441,7 @@ def apply_path(
     return folder, changes
 
 
-# The options that say what starts a trigger, each with the kind that it is then.
+# The options of a trigger's source, each with its kind.
 _STARTS: Final = {
     "expression": "cron",
     "run_at": "delay",
@@ -494,7 +489,6 @@ def definition_of(given: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _naming(agent: str | None) -> Iterator[None]:
-    """Name the agent in the error that the API words without it, and call a trigger a trigger."""
     try:
         yield
     except HoraeError as error:
@@ -514,7 +508,6 @@ def new_secret() -> str:
 
 
 def _fill_secret(given: dict[str, Any]) -> str:
-    """Return a new secret, put where options ask for one; "" if they do not."""
     if given["secret"] != _NEW:
         return ""
     given["secret"] = new_secret()
@@ -522,7 +515,6 @@ def _fill_secret(given: dict[str, Any]) -> str:
 
 
 async def _with_source(triggers: AnyTriggers, said: dict[str, Any]) -> dict[str, Any]:
-    """Return what is said of a trigger, with the id of the one that it follows for its name."""
     config = said.get("trigger_config", {})
     if config.get("source_workflow_id") is None:
         return said
@@ -531,10 +523,9 @@ async def _with_source(triggers: AnyTriggers, said: dict[str, Any]) -> dict[str,
 
 
 async def _conditions(triggers: AnyTriggers, found: Sequence[TriggerLine]) -> list[str]:
-    """Return what each trigger waits for, with the names of those it follows."""
     configs, names = [each.trigger_config for each in found], dict[str, str]()
     for each in {config.get("source_workflow_id", "") for config in configs} - {""}:
-        with suppress(TriggerNotFoundError, EngineError):  # one that was removed has no name
+        with suppress(TriggerNotFoundError, EngineError):  # a removed one has no name
             names[each] = (await triggers.get(each)).name
     return [kind_of(config).describe(names) for config in configs]
 

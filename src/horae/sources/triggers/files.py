@@ -1,4 +1,4 @@
-r"""Agents and workflows as YAML files, as they stand in `.agentd/`.
+r"""Agents and workflows as YAML files in `.agentd/`.
 
 Here they are only read: a cron expression or a time is not judged, and each value is the text of
 the file until its field says of which type it is.
@@ -40,8 +40,8 @@ _FLAGS: Final = {"true": True, "false": False}
 _NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 _SOURCES: Final = ("source", "trigger_config", "source_config")
 _INTERVALS: Final = ("poll_interval", "poll_interval_secs")
-_TEXT_LISTS: Final = ("additional_dirs", "command")  # a single text may stand alone
-# The fields that a source of any kind may have.
+_TEXT_LISTS: Final = ("additional_dirs", "command")  # a single text needs no list
+# Fields of sources of any kind.
 SOURCE_KEYS: Final = (
     *("type", *dict.fromkeys(key for kind in KINDS.values() for key in kind.__struct_fields__)),
 )
@@ -54,7 +54,7 @@ AGENT_KEYS: Final = ("name", "enabled", *AGENT_FIELDS)
 
 @dataclass(frozen=True, slots=True)
 class DefinitionFile:
-    """An agent or a workflow of a file; `said` is what a request would say to make it."""
+    """An agent or a workflow of a file; `said` is the request that would create it."""
 
     what: str  # agent or workflow
     file: str
@@ -63,7 +63,7 @@ class DefinitionFile:
     template_file: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what no file gives: a request may bring any."""
+        """Refuse fields that files may not have: a request may have any."""
         if self.what not in {"agent", "workflow"}:
             raise ValueError("`what` must be agent or workflow")
         if not isinstance(self.said.get("name"), str) or "enabled" not in self.said:
@@ -82,21 +82,18 @@ class DefinitionFile:
         return f"{self.file}:{self.wrong('name', '').line}"
 
     def wrong(self, key: str, message: str) -> Diagnostic:
-        """Return what is wrong with a field, at the name if there is no such field."""
         place = self.places.get(key) or self.places.get("name")
         line, column = (place.line, place.column) if place else (1, 1)
         return Diagnostic(self.file, line, column, "agentd", Severity.ERROR, message)
 
 
 class ParsedFile(NamedTuple):
-    """What a file holds, unless it is wrong, and what is wrong or odd about it."""
-
     item: DefinitionFile | None
     problems: tuple[Diagnostic, ...] = ()
 
 
 def is_workflow(text: str) -> bool:
-    """Tell whether a file is rather a workflow than an agent; what cannot be read is neither."""
+    """Return whether a file is a workflow rather than an agent; False if unreadable."""
     try:
         data = read_yaml(text)
     except YamlError:
@@ -107,7 +104,7 @@ def is_workflow(text: str) -> bool:
 def parse_workflow(
     text: str, *, file: str = "-", environ: Mapping[str, str] | None = None
 ) -> ParsedFile:
-    """Return the workflow that a file holds; `${NAME}` in a secret must be known to *environ*."""
+    """Parse a workflow; each `${NAME}` in a secret must be in *environ*."""
     page = _YamlPage(text, file)
     page.know(WORKFLOW_KEYS)
     said: dict[str, Any] = {"name": page.name("name"), "agent": page.name("agent")}
@@ -117,7 +114,7 @@ def parse_workflow(
     if source is None and not page.is_wrong:
         page.wrong("source", "a workflow needs a source", "write `source:` with a `type:`")
     for key in secret.WEBHOOK_SECRETS:
-        # So that it need not stand in a file that goes into git.
+        # So that it need not be in a file under git.
         if source is not None and isinstance(source.get(key), str):
             page.name_secrets(where, key, source[key], environ or {}, is_secret=True)
     page.keep_literal("prompt_template")
@@ -143,7 +140,7 @@ def parse_workflow(
 
 
 def parse_agent(text: str, *, file: str = "-", environ: Mapping[str, str]) -> ParsedFile:
-    """Return the agent that a file holds; `${NAME}` in its `env` must be known to *environ*."""
+    """Parse an agent; each `${NAME}` in its `env` must be in *environ*."""
     page = _YamlPage(text, file)
     page.know(AGENT_KEYS)
     name = page.name("name")
@@ -182,7 +179,6 @@ class _YamlPage:
         return any(each.severity is Severity.ERROR for each in self.problems)
 
     def wrong(self, key: str, message: str, fix: str, *, kind: Severity = Severity.ERROR) -> None:
-        """Note that a field, of the page or within another field, is not as it should be."""
         place = self.places.get(key)
         line, column = (place.line, place.column) if place else (1, 1)
         self.problems.append(Diagnostic(self.file, line, column, "agentd", kind, message, fix))
@@ -204,7 +200,6 @@ class _YamlPage:
         return ParsedFile(made, tuple(self.problems))
 
     def get(self, key: str, wanted: type) -> Any:
-        """Return a field as a type; None: there is none, or it is noted as wrong."""
         value = self.data.get(key)
         if value is None:
             return None
@@ -246,7 +241,7 @@ class _YamlPage:
     def name_secrets(
         self, key: str, name: str, text: str, environ: Mapping[str, str], *, is_secret: bool
     ) -> None:
-        """Note what is wrong with a text that may name secrets, and should if it *is_secret*."""
+        """Report problems of a text that may name secrets, and must if it *is_secret*."""
         for each in secret.names_in(text):
             if why := secret.why_no_name(each):
                 self.wrong(key, f"{name[:60]} names {each}: {why}", "use another name")
@@ -261,12 +256,12 @@ class _YamlPage:
             self.wrong(key, message, fix, kind=Severity.WARNING)
 
     def keep_literal(self, *keys: str) -> None:
-        """Note `${NAME}` where it names nothing: what is told or called is taken as it stands."""
+        """Report `${NAME}` where it is not expanded: prompts and commands are used as they are."""
         for key in keys:
             parts = self.data.get(key)
             texts = [each for each in parts if isinstance(each, str)] if parts else []
             text = parts if isinstance(parts, str) else " ".join(texts)
-            if (found := secret.names_in(text)) and "-c" not in texts:  # a shell fills in its own
+            if (found := secret.names_in(text)) and "-c" not in texts:  # a shell expands its own
                 message = f"${{{found[0]}}} in {key} is not replaced; only env and secret are"
                 fix = f"pass it to the run in env, and read {found[0]} there"
                 self.wrong(key, message, fix, kind=Severity.INFO)
@@ -280,7 +275,7 @@ def _plain(value: Data) -> Any:
     return value
 
 
-# Agents and workflows of files: a plan of what changes first, and then the change
+# Agents and workflows of files: all changes are planned first, and then made
 
 
 class FilesError(HoraeError, code="agentd_files"):
@@ -297,10 +292,10 @@ class PlannedChange:
     name: str
     place: str
     diff: tuple[FieldChange, ...] = ()
-    notes: tuple[Diagnostic, ...] = ()  # what keeps it from running, if something does
+    notes: tuple[Diagnostic, ...] = ()  # why it cannot run
     made: TriggerDefinition | AgentCard | None = None  # as it is to be stored
     was: Trigger | AgentCard | None = None
-    left: str = ""  # why it is made disabled, though its file enables it
+    left: str = ""  # why it is disabled, although its file enables it
 
     @property
     def answer(self) -> FileChange:
@@ -321,7 +316,7 @@ def error_lines(wrong: Iterable[Diagnostic]) -> list[str]:
 async def judge_files(
     triggers: Triggers, files: Sequence[DefinitionFile], *, fresh_at: datetime | None = None
 ) -> tuple[list[PlannedChange], list[Diagnostic]]:
-    """Return what would change if files were applied, agents first, and what is wrong with them.
+    """Return the changes of applying files, agents first, and the problems.
 
     Nothing is enabled that may have fired before *fresh_at*, when the ledger was created.
     """
@@ -331,7 +326,7 @@ async def judge_files(
     coming: dict[str, AgentCard | None] = {
         each.name: None for each in files if each.what == "agent"
     }
-    secrets: dict[str, str] = {}  # of webhooks that are new, by value
+    secrets: dict[str, str] = {}  # of new webhooks, by value
     for file in files:
         try:
             if file.what == "agent":
@@ -350,7 +345,7 @@ async def judge_files(
         except HoraeError as error:
             key = error.field if isinstance(error, kinds.TriggerError) else ""
             wrong.append(file.wrong(key, str(error)))
-            if isinstance(error, kinds.NeverComesError):  # a way to write that it must not run
+            if isinstance(error, kinds.NeverComesError):  # written so that it never runs
                 was = await triggers.store.named(file.name)
                 if was is not None and was.definition.is_enabled:
                     changes.append(_disabled(was, file.place, is_wanted=False))
@@ -358,7 +353,6 @@ async def judge_files(
 
 
 def doubles(files: Sequence[DefinitionFile]) -> dict[str, Diagnostic]:
-    """Return the files of one name: it is not clear which of them is meant."""
     by_name: defaultdict[tuple[str, str], list[DefinitionFile]] = defaultdict(list)
     for file in files:
         by_name[file.what, file.name].append(file)
@@ -377,7 +371,6 @@ async def apply_files(
     dry_run: bool = False,
     teardown: bool = False,
 ) -> list[FileChange]:
-    """Create and update what files define, or remove it, if all of them can be used."""
     if teardown:
         changes = await plan_teardown(triggers, files)
     else:
@@ -422,7 +415,6 @@ async def plan_teardown(triggers: Triggers, files: Sequence[DefinitionFile]) -> 
 async def plan_removed(
     store: TriggerStore, names: Mapping[str, str | None], folder: str
 ) -> list[PlannedChange]:
-    """Return the changes that disable workflows of a folder that no file in *names* holds."""
     return [
         _disabled(each, f"{made.file}:1", is_wanted=None)
         for each in await store.of_files()
@@ -433,7 +425,6 @@ async def plan_removed(
 
 
 def _disabled(was: Trigger, place: str, *, is_wanted: bool | None) -> PlannedChange:
-    """Return the change that disables a workflow; *is_wanted* is what its file says, if any."""
     made = replace(was.definition, is_enabled=False, is_wanted=is_wanted)
     diff = FieldChange(field="enabled", old=True, new=False)
     return PlannedChange("disable", "workflow", made.name, place, (diff,), made=made, was=was)
@@ -454,7 +445,6 @@ async def _agent_change(triggers: Triggers, file: DefinitionFile, card: AgentCar
 async def _definition(
     triggers: Triggers, file: DefinitionFile, coming: Mapping[str, AgentCard | None]
 ) -> TriggerDefinition:
-    """Return the workflow of a file; its agent may be one that is *coming* with it."""
     agent = file.said["agent"]
     try:
         return await triggers.judged(
@@ -470,7 +460,6 @@ async def _definition(
 async def _why(
     triggers: Triggers, made: TriggerDefinition, coming: Mapping[str, AgentCard | None]
 ) -> Unready | None:
-    """Return why the agent of a workflow cannot run, unless the file of that agent says it."""
     if made.agent not in coming:
         return await triggers.why_agent(made.agent, made.enforced)
     card = coming[made.agent]
@@ -492,7 +481,7 @@ async def _workflow_change(
     was.kind.check_change(was.name, made.kind)
     is_again = isinstance(made.kind, kinds.DelayKind) and made.kind != was.kind
     if was.is_wanted == made.is_wanted and not is_again:
-        # It may have been disabled since, or has fired: the file has nothing new to say.
+        # Disabled since then, or fired: the file has not changed.
         made = replace(made, is_enabled=was.is_enabled)
     diff = _diff(_fields(was), _fields(made))
     is_same = not diff and (was.file, was.is_wanted) == (file.file, made.is_wanted)

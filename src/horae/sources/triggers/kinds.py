@@ -1,4 +1,4 @@
-"""The kinds of triggers: what each needs, how it becomes an entry, and how it is shown.
+"""The kinds of triggers: their fields, their entries, and their output.
 
 A kind is one struct, the configuration of a trigger: the ledger stores it, the API serves it, and
 `schemas/` describes it.
@@ -26,15 +26,15 @@ from horae.sources.triggers.webhook import Scheme, scheme_of, wrong_secret
 from horae.timing.cron import Cron
 from horae.timing.zone import Rfc3339Error, parse_rfc3339, zone
 
-MASK: Final = "***"  # what is shown of a secret
-LONGEST_VALUE: Final = 64 * 1024  # characters of one value of a request
+MASK: Final = "***"  # in place of a secret
+LONGEST_VALUE: Final = 64 * 1024  # characters of a value in a request
 _COMMON: Final = (*STANDARD, "trigger_type", "workflow_id", "fire_time")
 
 
 class TriggerError(HoraeError, code="trigger", exit_code=Exit.USAGE):
     def __init__(self, reason: str, *, field: str = "") -> None:
         self.reason = reason
-        self.field = field  # of a file
+        self.field = field  # in a file
         super().__init__(reason)
 
 
@@ -54,14 +54,14 @@ class SharedSecretError(TriggerError):
 
 
 class LifecycleEvent(StrEnum):
-    SESSION_START = "session_start"  # it was made, or enabled again
-    SESSION_END = "session_end"  # it was disabled
+    SESSION_START = "session_start"  # created, or enabled again
+    SESSION_END = "session_end"  # disabled
     CONTEXT_CLEAR = "context_clear"  # a user cleared its context
 
 
 @dataclass(frozen=True, slots=True)
 class TriggerTask:
-    """What a request, a message or an issue hands over to the prompt."""
+    """The part of a prompt from a request, a message or an issue."""
 
     title: str = ""
     body: str = ""
@@ -82,8 +82,8 @@ class TriggerTask:
         }
 
 
-# What the schema of a field adds to its type. Values are not judged by it: what is wrong with one
-# is said in words of ours, with the field of the file.
+# Additions of the schema to a field's type. Values are not validated by it: errors
+# have our own text, with the field of the file.
 def _about(description: str = "", **more: Any) -> Meta:
     return Meta(extra_json_schema={"description": description, **more} if description else more)
 
@@ -97,22 +97,22 @@ _NAMED_OR_LONG: Final = r"\$\{|^[\s\S]{8,}"
 class TriggerKind(Struct, frozen=True, tag_field="type"):
     """A kind of trigger, with what it would be if it only ran on request."""
 
-    own_variables: ClassVar[tuple[str, ...]] = ()  # of templates, beside those of every kind
-    lacking: ClassVar[str] = ""  # said of one without a field that it needs
-    implied: ClassVar[Mapping[str, str]] = {}  # of definitions that were stored without it
+    own_variables: ClassVar[tuple[str, ...]] = ()  # of templates, besides the common ones
+    lacking: ClassVar[str] = ""  # the error of a missing required field
+    implied: ClassVar[Mapping[str, str]] = {}  # defaults of definitions stored without these
 
     @classmethod
     def variables(cls) -> tuple[str, ...]:
         return (*_COMMON, *cls.own_variables)
 
     @classmethod
-    @cache  # to ask msgspec takes longer than all else that is done with a trigger
+    @cache  # msgspec takes longer than all else for a trigger
     def required(cls) -> tuple[str, ...]:
         return tuple(each.name for each in structs.fields(cls) if each.required)
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
-        """Return the kind that a request or a file writes; what is empty is not there."""
+        """Return the kind in a request or a file; empty fields are missing."""
         read = {name: _read(config.get(name), name) for name in cls.__struct_fields__}
         given = {name: value for name, value in read.items() if value not in (None, "")}
         for name in cls.required():
@@ -132,29 +132,23 @@ class TriggerKind(Struct, frozen=True, tag_field="type"):
         return dict(to_builtins(self))
 
     def shown(self) -> dict[str, Any]:
-        """Return the configuration without its secrets."""
         return self.data() | {name: shown(text) for name, text in self.secrets.items()}
 
     def complete(self) -> Self:
-        """Return the kind with what follows from the values of its secrets."""
         return self
 
     def check(self) -> None:
-        """Raise a TriggerError if the trigger could never fire."""
         self.rule("")
 
     def merged(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a changed configuration with what it leaves as it was."""
         return config
 
-    def check_change(self, name: str, kind: TriggerKind) -> None:
-        """Raise a TriggerError if the trigger cannot get another configuration."""
+    def check_change(self, name: str, kind: TriggerKind) -> None: ...
 
     def zone(self) -> str:
         return "UTC"
 
     def rule(self, key: str) -> Rule:
-        """Return when the trigger fires by itself; *key* is the trigger's."""
         return entry.OnDemandRule()
 
     def rule_text(self, key: str) -> str:
@@ -164,22 +158,19 @@ class TriggerKind(Struct, frozen=True, tag_field="type"):
         return policy
 
     def fired_before(self, fresh_at: datetime) -> str:
-        """Return why the trigger may have fired before the ledger was created; "" if it cannot."""
+        """Return why the trigger may have fired before the ledger was created; else ""."""
         return ""
 
     def title(self) -> str:
         return "Manual trigger"
 
     def facts(self, trigger: str) -> dict[str, str]:
-        """Return the variables and metadata of every run of a trigger with an id."""
         return {}
 
     def describe(self, names: Mapping[str, str]) -> str:
-        """Return what the trigger waits for; *names* are those of other triggers, by id."""
         return "a request"
 
     def lines(self) -> dict[str, str]:
-        """Return what `agent get-workflow` shows, by label."""
         return {}
 
 
@@ -220,7 +211,7 @@ class CronKind(TriggerKind, frozen=True, tag="cron"):
         return self.expression
 
     def policy(self, policy: Policy) -> Policy:
-        # The next tick counts from now; what was missed leaves its receipt.
+        # The next tick counts from now; missed ones have receipts.
         none = structs.replace(policy, catchup=entry.CatchUp.NONE)
         return none if policy.catchup is None else policy
 
@@ -266,7 +257,7 @@ class DelayKind(TriggerKind, frozen=True, tag="delay"):
         return f"at {self.run_at} ({key})"
 
     def policy(self, policy: Policy) -> Policy:
-        # Whatever its agent does at that time, a delay waits for it.
+        # A delay waits for its agent.
         return structs.replace(policy, overlap=entry.Overlap.QUEUE)
 
     def fired_before(self, fresh_at: datetime) -> str:
@@ -279,7 +270,7 @@ class DelayKind(TriggerKind, frozen=True, tag="delay"):
     def facts(self, trigger: str) -> dict[str, str]:
         try:
             run_at = key_time(self._at())
-        except TriggerError:  # stored long ago; its entry says what is wrong
+        except TriggerError:  # stored long ago; its entry has the error
             run_at = self.run_at
         return {"run_at": run_at, "workflow_id": trigger}
 
@@ -316,7 +307,6 @@ class GithubKind(TriggerKind, frozen=True, tag="github_issues"):
         return "what GitHub lists may have been processed before that"
 
     def poll_command(self) -> list[str]:
-        """Return the call of `gh` that lists what starts the trigger, newest first."""
         call = ["gh", self.command, "list", "--repo", f"{self.owner}/{self.repo}"]
         call += ["--state", self.state, "--limit", "100", "--json", self.columns]
         return [*call, *(word for label in self.labels or () for word in ("--label", label))]
@@ -385,8 +375,6 @@ class AfterKind(TriggerKind, frozen=True, tag="dispatch_result"):
 
 @dataclass(frozen=True, slots=True)
 class WebhookDelivery:
-    """A message to a webhook, and the kind of event that it tells of, if it says so."""
-
     task: TriggerTask
     event: str = ""
     action: str = ""
@@ -425,7 +413,7 @@ class WebhookKind(TriggerKind, frozen=True, kw_only=True, tag="webhook"):
         *("delivery_id", "timestamp", "github_event", "action", "issue_number", "pr_number"),
     )
     lacking = "Webhook trigger requires a 'secret'; messages are signed with it"
-    implied: ClassVar = {"scheme": Scheme.GITHUB.value}  # there was no other once
+    implied: ClassVar = {"scheme": Scheme.GITHUB.value}  # the only scheme of that version
 
     @property
     def secrets(self) -> dict[str, str]:
@@ -446,7 +434,7 @@ class WebhookKind(TriggerKind, frozen=True, kw_only=True, tag="webhook"):
     def merged(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         if config.get("type") != self.type:
             return config
-        # A secret that is shown masked and comes back so is kept.
+        # A masked secret that is sent back is kept.
         kept = {name: getattr(self, name) for name in WEBHOOK_SECRETS if config.get(name) == MASK}
         return {**config, **kept, "scheme": config.get("scheme") or self.scheme}
 
@@ -457,7 +445,7 @@ class WebhookKind(TriggerKind, frozen=True, kw_only=True, tag="webhook"):
             raise TriggerError(f"{used}; {fix}", field="scheme")
 
     def wants(self, delivery: WebhookDelivery) -> bool:
-        """Tell whether the trigger listens to a kind of event; one that lists none hears all."""
+        """Return whether the trigger accepts a kind of event; without a list it accepts all."""
         is_heard = not self.events or delivery.event in self.events
         return is_heard and (not self.actions or delivery.action in self.actions)
 
@@ -494,7 +482,6 @@ def kind_of(config: object) -> TriggerKind:
 
 
 def config_of(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration of a kind from options, each of the name of its field."""
     return {"type": name} | {key: given.get(key) for key in KINDS[name].__struct_fields__}
 
 
@@ -504,7 +491,6 @@ def stored_kind(config: Mapping[str, Any]) -> TriggerKind:
 
 
 def _read(value: object, name: str) -> object:
-    """Return a field of a configuration, a single text as a list where one is needed."""
     if value is None or value is UNSET:
         return None
     if name in _LISTS:
@@ -518,7 +504,7 @@ def _read(value: object, name: str) -> object:
 
 
 def shown(text: str) -> str:
-    """Return what may be shown of a secret: the name that it goes by, if it has one."""
+    """Return a secret as it may be shown: masked, or its name."""
     return text if is_reference(text) else MASK
 
 
@@ -526,7 +512,7 @@ def shown(text: str) -> str:
 
 
 def read_delivery(body: bytes, *, event: str, delivery: str, now: datetime) -> WebhookDelivery:
-    """Return what a message says; *event* is what GitHub says beside the body, else its `type`."""
+    """Parse a message; *event* is GitHub's header, else its `type`."""
     text = body.decode("utf-8", "replace")
     said = read_json(text, dict) or {}
     action = _text(said.get("action"))
@@ -545,7 +531,6 @@ def read_delivery(body: bytes, *, event: str, delivery: str, now: datetime) -> W
 
 
 def read_polled(text: str) -> list[tuple[str, TriggerTask]]:
-    """Return what `gh` lists, oldest first, each by its number."""
     rows = read_json(text, list)
     if rows is None:
         raise TriggerError("gh did not return a list")

@@ -1,7 +1,7 @@
-"""The routes of triggers, at the paths and in the shapes that their users know.
+"""The routes of triggers, at the paths and in the shapes of agentd.
 
-What we call a trigger is a workflow there, and what we call a receipt is a dispatch. The service
-checks their bodies, in which fields that it does not know mean nothing.
+There a trigger is a workflow, and a receipt is a dispatch. The service validates request bodies,
+and ignores unknown fields.
 """
 
 from __future__ import annotations
@@ -122,7 +122,6 @@ async def _workflow_tag(front: Front, request: Request) -> str:
 
 
 async def _agent_tag(front: Front, request: Request) -> str:
-    """Return the tag of an agent as it is written; whether it runs is not in it."""
     said = await _triggers(front).agent(request.path_params["id"])
     return tag_of(to_builtins(structs.replace(said, activity="")))
 
@@ -215,7 +214,7 @@ async def agent_usage(front: Front, id: str) -> views.AgentUsage:
     return await _triggers(front).usage(id)
 
 
-# The same below our own path, in our words, where errors are problem documents.
+# The same below our own path, with our names and problem documents.
 _OURS: Final = {
     "workflows": "triggers",
     "create_workflow": "create_trigger",

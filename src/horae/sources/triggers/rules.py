@@ -1,4 +1,4 @@
-"""Triggers: definitions as requests and files write them, and the entries that they become."""
+"""Triggers: definitions of requests and files, and their entries."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from horae.timing.duration import DurationError, parse_duration
 T = TypeVar("T", bool, int)
 
 _STORED: Final = ("agent", "template", "poll_interval", "options", "file")
-POLL: Final = 60  # seconds between two polls, unless a trigger says otherwise
+POLL: Final = 60  # default seconds between two polls
 _MOST_FACTS: Final = 100
-# The policy of a trigger, in the words of its file; each is a property of a headline.
+# The policy of a trigger, by the names in its file; each is a property of a headline.
 OPTIONS: Final = tuple(each.option for each in entry.PROPERTIES)
 
 
@@ -77,7 +77,7 @@ AGENT_FIELDS: Final[Mapping[str, type]] = {
     name: get_origin(kind) or kind for name, kind in get_type_hints(AgentConfig).items()
 }
 # fmt: off
-# Fields of agents that are stored because other programs know them.
+# Fields of agents that are stored for other programs.
 UNUSED_AGENT_FIELDS: Final = (
     "user", "shell", "interactive", "worktree", "auto_clear_threshold", "network_policy",
     "docker_image", "extra_mounts", "resource_limits", "rooms",
@@ -85,7 +85,7 @@ UNUSED_AGENT_FIELDS: Final = (
 _TYPE_WORDS: Final[Mapping[type, str]] = {
     bool: "true or false", dict: "an object", int: "an integer", list: "a list", str: "a string",
 }
-# How agentd begins its errors, by code.
+# The prefixes of agentd's errors, by code.
 _PREFIXES: Final = {
     "trigger": "invalid input", "trigger_not_found": "not found", "trigger_conflict": "conflict",
     "agent_unavailable": "service unavailable",
@@ -94,7 +94,6 @@ _PREFIXES: Final = {
 
 
 def api_words(error: HoraeError) -> str:
-    """Return an error as agentd words it, beginning with the kind of the error."""
     prefix = _PREFIXES.get(error.code)
     return str(error) if prefix is None else f"{prefix}: {error}"
 
@@ -108,13 +107,12 @@ _DISPATCH_STATUSES: Final[Mapping[Status, DispatchStatus]] = {
 
 
 def dispatch_status(status: Status) -> DispatchStatus:
-    """Return the status of a receipt in the words of the API."""
     return _DISPATCH_STATUSES.get(status, DispatchStatus.SKIPPED)
 
 
 @dataclass(frozen=True, slots=True)
 class TriggerDefinition:
-    """A trigger as a request or a file defines it; `file` is empty if it came through the API."""
+    """A trigger as defined by a request or a file; `file` is empty for the API."""
 
     name: str
     agent: str
@@ -125,7 +123,7 @@ class TriggerDefinition:
     tools: ToolPolicy = OPEN
     options: Mapping[str, str] = field(default_factory=dict)
     file: str = ""
-    # Whether its file last enabled it; None: it has no file, or no longer one.
+    # Whether its file last enabled it; None without a file.
     is_wanted: bool | None = None
 
     @property
@@ -137,7 +135,6 @@ class TriggerDefinition:
         return frozenset(self.kind.secrets.values())
 
     def data(self) -> dict[str, object]:
-        """Return the definition as the store keeps it; name and state have columns of their own."""
         kept = {name: getattr(self, name) for name in _STORED}
         kept |= {"tools": self.tools.data(), "wanted": self.is_wanted}
         return {"config": self.kind.data(), **kept}
@@ -152,7 +149,7 @@ class TriggerDefinition:
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """A trigger of the store; `times` counts how often it was enabled."""
+    """A trigger in the store; `times` counts how often it was enabled."""
 
     id: str
     definition: TriggerDefinition
@@ -162,7 +159,7 @@ class Trigger:
 
     @property
     def key(self) -> str:
-        """The key of a one-time trigger: each time it is enabled again it is another one."""
+        """The key of a one-time trigger, a new one each time it is enabled."""
         return self.id if self.times <= 1 else f"{self.id}:{self.times}"
 
 
@@ -172,7 +169,7 @@ class Trigger:
 def changed_definition(
     was: TriggerDefinition, data: Mapping[str, Any], *, agent: str
 ) -> TriggerDefinition:
-    """Return a definition as a request changes it; a field that is null stays as it is."""
+    """Return a definition changed by a request; a field that is null stays as it is."""
     given = {name: value for name, value in data.items() if value is not None}
     config = given.get("trigger_config", given.get("source_config"))
     if isinstance(config, dict):
@@ -193,7 +190,7 @@ def changed_definition(
         typed(given.get("poll_interval_secs"), "poll_interval_secs", was.poll_interval),
         typed(given.get("enabled"), "enabled", was.is_enabled),
         parse_tools(given["tool_policy"]) if "tool_policy" in given else was.tools,
-        {key: value for key, value in options.items() if value},  # an empty one is taken back
+        {key: value for key, value in options.items() if value},  # an empty one is removed
         was.file,
         data.get("wanted", was.is_wanted),
     )
@@ -205,7 +202,6 @@ def new_definition(data: Mapping[str, Any], *, agent: str, file: str = "") -> Tr
 
 
 def checked(definition: TriggerDefinition) -> TriggerDefinition:
-    """Return a definition that can be stored, with a complete configuration."""
     made = replace(definition, kind=definition.kind.complete())
     wrong = problems(made.template, made.kind.variables())
     if wrong:
@@ -228,7 +224,7 @@ def checked_agent(data: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(name, str) or not is_id(name):
         wrong = f"{str(name)[:64]!r} is not valid; use letters, digits, '.', '-' and '_'"
         raise TriggerError(f"the agent's name {wrong if name else 'is missing'}", field="name")
-    # What is empty is as if it were not there, so a file can take something back.
+    # Empty is missing, so a file can remove an option.
     config = {key: value for key in AGENT_FIELDS if (value := data.get(key))}
     for key, value in config.items():
         if not isinstance(value, AGENT_FIELDS[key]):
@@ -268,7 +264,6 @@ def checked_task(data: object) -> TriggerTask:
 
 
 def parse_tools(data: object) -> ToolPolicy:
-    """Return the tool policy that a field holds; without the field everything is allowed."""
     if data is None:
         return OPEN
     if not isinstance(data, dict):
@@ -293,7 +288,6 @@ def parse_json(text: str, name: str) -> dict[str, Any]:
 
 
 def typed(value: object, name: str, default: T) -> T:
-    """Return a field of the type of its default, which stands for null."""
     if value is None:
         return default
     if type(value) is not type(default):
@@ -329,7 +323,7 @@ def scanned(trigger: Trigger) -> Scanned:
     file, name = definition.file, definition.name
     origin = entry.Origin(file, 1) if file else entry.Origin.of_trigger(name)
     text = order_of(trigger).text()
-    body = digest_of(trigger.id + text)  # two triggers may say the same and are still two
+    body = digest_of(trigger.id + text)  # two triggers with the same text are different
     about = (f"trigger:{trigger.id}", origin, definition.name)
     mark = Mark(about[0], definition.name, kind.rule_text(trigger.key), body)
     if not definition.is_enabled:
@@ -352,7 +346,6 @@ def scanned(trigger: Trigger) -> Scanned:
 
 
 def order_of(trigger: Trigger, task: TriggerTask | None = None) -> PromptOrder:
-    """Return the order of a trigger; *task* is what was handed over with a request."""
     definition, kind = trigger.definition, trigger.definition.kind
     metadata = kind.facts(trigger.id)
     values = {"trigger_type": kind.type, "workflow_id": trigger.id, **metadata}
@@ -360,7 +353,7 @@ def order_of(trigger: Trigger, task: TriggerTask | None = None) -> PromptOrder:
     if task is not None:
         given = task.values()
         title = given.pop("title") or values["title"]
-        # What is handed over fills places; it does not change which trigger this is.
+        # A task fills variables; it cannot change the trigger.
         values = given | values | {"title": title}
         metadata |= task.metadata
     return PromptOrder(definition.template, values, metadata, definition.tools)

@@ -40,12 +40,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptRunner:
-    """Makes runs of triggers and of requests: an agent that is told what its order says."""
-
-    find: Callable[[str | None], Awaitable[tuple[AgentRunner, Agent]]]  # None: of a request
+    find: Callable[[str | None], Awaitable[tuple[AgentRunner, Agent]]]  # None: of requests
     triggers: TriggerStore
-    text: Callable[[str], Awaitable[str | None]]  # what a digest stands for
-    request_timeout: timedelta | None = None  # of a request whose agent names none
+    text: Callable[[str], Awaitable[str | None]]  # by digest
+    request_timeout: timedelta | None = None  # of a request whose agent has none
 
     async def hold(self, job: Job) -> Held:
         filed, receipt = job.filed, job.filed.receipt
@@ -54,7 +52,7 @@ class PromptRunner:
             host, agent = await self._agent(filed)
         except AgentNotFoundError as error:
             raise HeldBackError(str(error)) from None
-        # Only what a request said itself: values of a trigger may come from anybody's message.
+        # Only the request's own values: those of a trigger may be from an untrusted message.
         said = order.values if filed.source == ASKED else {}
         if said.get("system"):
             agent = replace(agent, definition=replace(agent.definition, prompt=said["system"]))
@@ -74,12 +72,10 @@ class PromptRunner:
         )
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
-        """Return how a run ended that an engine before this one made; None is unknown."""
         host, agent = await self._agent(filed)
         return await host.look_back(run, agent)
 
     async def obstacle(self, filed: Filed) -> str | None:
-        """Return why a prompt that is held back would be so again; None if it would not."""
         host, agent = await self._agent(filed)
         text = await self.text(filed.digest)
         tools = policy_for(await self.triggers.agent(agent.name), read_order(text or "").enforced)
@@ -90,12 +86,10 @@ class PromptRunner:
 
 
 def unnamed() -> Agent:
-    """Return the agent of a request that names none."""
     return Agent(ASKED, AgentDefinition(ASKED, ASKED, ""), Origin(REQUEST, 1), remedy="")
 
 
 def policy_for(card: AgentCard | None, tools: ToolPolicy | None) -> ToolPolicy | None:
-    """Return the tool policy that a run of an agent must keep: its order's, else its own."""
     if tools is not None or card is None or "tool_policy" not in card.config:
         return tools
     return parse_tools(card.config["tool_policy"])
@@ -123,13 +117,13 @@ def agent_of(card: AgentCard) -> Agent:
     )
 
 
-# Polls of GitHub for what starts triggers, through the program `gh`
+# Polls of GitHub for triggers, by the program `gh`
 
 
 log = logging.getLogger(__name__)
 
-AGAIN: Final = timedelta(seconds=1)  # after a ledger that could not be written
-AT_ONCE: Final = 4  # polls at the same time: one that hangs keeps no other waiting
+AGAIN: Final = timedelta(seconds=1)  # after a failed write to the ledger
+AT_ONCE: Final = 4  # concurrent polls, so that a hanging one does not block the others
 
 
 class PollError(HoraeError, code="poll_failed", exit_code=Exit.TEMPORARY):
@@ -142,10 +136,10 @@ class PollError(HoraeError, code="poll_failed", exit_code=Exit.TEMPORARY):
 
 @dataclass(kw_only=True, eq=False)
 class GithubPoller:
-    """Dispatches what `gh` lists, each trigger at its own interval.
+    """Dispatches the items that `gh` lists, each trigger at its own interval.
 
-    The first of several failures in a row is an event, as is another reason, and the first success
-    after them.
+    The first of several failures in a row is an event, and so are a new reason, and the first
+    success after them.
     """
 
     triggers: Triggers
@@ -157,7 +151,7 @@ class GithubPoller:
         self._started_at = self.clock.now()
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._next_at: dict[str, datetime] = {}
-        self._reasons: dict[str, str] = {}  # why the last poll failed, by trigger
+        self._reasons: dict[str, str] = {}  # of the last poll, by trigger
 
     async def run(self, stop: asyncio.Event, *, longest: timedelta = timedelta(seconds=30)) -> None:
         while not stop.is_set():
@@ -170,10 +164,10 @@ class GithubPoller:
             await self.clock.wait(stop, until=min(wake_at or latest, latest))
 
     async def turn(self) -> datetime | None:
-        """Poll for all triggers that are due; return when the next one is, if there is any."""
+        """Poll for all triggers that are due; return when the next one is."""
         types = sorted(name for name, kind in KINDS.items() if issubclass(kind, GithubKind))
         found = [each for kind in types for each in await self.triggers.store.of_kind(kind)]
-        # First an interval after the start: an engine that starts often does not poll each time.
+        # First an interval after the start, so that frequent restarts do not poll each time.
         self._next_at = {
             each.id: self._next_at.get(each.id)
             or max(self._started_at, each.created_at) + poll_wait(each.definition.poll_interval)
@@ -196,7 +190,7 @@ class GithubPoller:
                 reason = str(error)
             except OSError as error:
                 reason = f"gh cannot be started: {error}"
-            except Exception as error:  # whatever is wrong elsewhere, it is polled again
+            except Exception as error:  # after any error, it is polled again
                 reason = unexpected(error)
         if reason:  # the event poll_failed has it
             self.errors[trigger.id] = self.errors.get(trigger.id, 0) + 1
@@ -215,5 +209,4 @@ class GithubPoller:
 
 
 def poll_wait(interval: int, errors: int = 0) -> timedelta:
-    """Return how long to wait before the next poll, after some errors in a row."""
     return timedelta(seconds=interval + min(2 * errors, 30))

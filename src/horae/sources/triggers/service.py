@@ -1,7 +1,7 @@
-"""Triggers and the agents they start: made, changed, asked to run, approved.
+"""Triggers and their agents: created, changed, run, approved.
 
 A trigger is an entry of the ledger, a dispatch is a receipt, its source id is the receipt's key.
-Answers are in the shapes of the API, where a trigger is called a workflow.
+Responses have the shapes of the API, where a trigger is a workflow.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-APPROVAL: Final = timedelta(seconds=300)  # how long a user may take to approve
+APPROVAL: Final = timedelta(seconds=300)  # for a user to approve
 LARGEST_DELIVERY: Final = 1 << 20  # bytes of a message
-QUIET: Final = timedelta(minutes=1)  # between two log lines about rejected messages
+QUIET: Final = timedelta(minutes=1)  # between log lines about rejected messages
 PAGE: Final = 50
 LARGEST_PAGE: Final = 200
 _BATCH: Final = 200
-_TRIES: Final = 5  # at a definition that others change at the same time
+_TRIES: Final = 5  # at a definition with concurrent changes
 _LONGEST_NAME: Final = 50  # of an agent, in the name of a workflow
-AGENT_WORDS: Final = ("agent_id", "agent_name", "agent")  # the fields that may name an agent
+AGENT_WORDS: Final = ("agent_id", "agent_name", "agent")  # fields that may name an agent
 
 
-# How a message calls what a request calls otherwise, and which command lists them.
+# The names of request fields in a message, and the commands that list them.
 _LISTED: Final = {
     "workflow": ("trigger", "`horae trigger list` lists the triggers"),
     "approval": (
@@ -84,7 +84,7 @@ class ApproverError(HoraeError, code="approver", exit_code=Exit.UNAUTHORISED):
 
 
 class UnsignedError(HoraeError, code="unsigned", exit_code=Exit.UNAUTHORISED):
-    """A message that is not signed for a webhook; its sender is not told what is wrong."""
+    """A message without a valid signature; the response does not tell the reason."""
 
     def __init__(self) -> None:
         super().__init__("unauthorized: there is no such webhook, or the signature does not match")
@@ -100,7 +100,6 @@ _STATUSES: Final = {
 
 
 def refusal(error: HoraeError) -> tuple[int, dict[str, str]]:
-    """Return the status and the body with which the API says an error."""
     if isinstance(error, TriggerNotFoundError):
         return 404, {"error": "not found"}
     if isinstance(error, UnsignedError):
@@ -109,7 +108,7 @@ def refusal(error: HoraeError) -> tuple[int, dict[str, str]]:
 
 
 class AgentReadiness(Protocol):
-    """Tells whether an agent can run under a tool policy that must be kept."""
+    """Returns why an agent cannot run under a tool policy that must be enforced."""
 
     async def of_agent(self, name: str, tools: ToolPolicy | None = None) -> Unready | None: ...
 
@@ -124,11 +123,11 @@ class Triggers:
     ids: Callable[[], str]
     term: int = 1
     poke: Callable[[], None] = lambda: None
-    others: Callable[[], Collection[str]] = tuple  # the agents that plans and settings define
-    ready: AgentReadiness | None = None  # says why an agent cannot run
+    others: Callable[[], Collection[str]] = tuple  # names of agents in plans and settings
+    ready: AgentReadiness | None = None  # returns why an agent cannot run
     has_gh: Callable[[], bool] = lambda: True
-    secrets: NamedSecrets | None = None  # knows their values; without it none is only named
-    logged_at: datetime | None = None  # of the last line about a rejected message
+    secrets: NamedSecrets | None = None  # the values of secrets; None: secrets are only named
+    logged_at: datetime | None = None  # the time of the last log line about a rejected message
     source: ClassVar[str] = NAME
 
     # Workflows
@@ -136,13 +135,11 @@ class Triggers:
     async def page(
         self, *, limit: int | None = None, offset: int | None = None
     ) -> views.TriggerPage:
-        """Return a page of the triggers, newest first."""
         size = page_of(limit=limit, offset=offset)
         found, total = await self.store.page(**size)
         return views.Page(items=tuple(map(trigger_line, found)), total=total, **size)
 
     async def find(self, word: str) -> Trigger:
-        """Return the trigger with an id or a name; if these are two triggers, that is an error."""
         by_id, by_name = await self.store.get(word), await self.store.named(word)
         found = by_id or by_name
         if found is None:
@@ -161,18 +158,16 @@ class Triggers:
     async def history(
         self, word: str, *, limit: int | None = None, offset: int | None = None
     ) -> views.DispatchPage:
-        """Return a page of the receipts of a trigger, newest first."""
         trigger, size = await self.find(word), page_of(limit=limit, offset=offset)
         found, total = await self.store.dispatches(trigger.id, **size)
         items = [await self._dispatch(trigger, *each) for each in found]
         return views.Page(items=tuple(items), total=total, **size)
 
     async def create(self, data: Mapping[str, Any]) -> views.TriggerLine:
-        """Create a trigger and arm it."""
         return await self.put(await self.judged(data))
 
     async def update(self, word: str, data: Mapping[str, Any]) -> views.TriggerLine:
-        """Change a workflow, at once; fields that are null stay as they are."""
+        """Change a workflow; fields that are null stay as they are."""
         for _ in range(_TRIES):
             was = await self.find(word)
             is_named = any(data.get(name) is not None for name in AGENT_WORDS)
@@ -183,14 +178,13 @@ class Triggers:
                 was.definition.kind.check_change(was.definition.name, definition.kind)
             if definition == was.definition:
                 return trigger_line(was)
-            with suppress(TriggerOutdatedError):  # another request was faster
+            with suppress(TriggerOutdatedError):  # a concurrent request was first
                 return await self.put(definition, was)
         raise TriggerOutdatedError(word)
 
     async def put(
         self, definition: TriggerDefinition, was: Trigger | None = None
     ) -> views.TriggerLine:
-        """Store a judged definition, as a new workflow or as a change of one that *was*."""
         config = definition.kind.secrets
         kept = await self._keep(config, prefix=f"{WEBHOOK}{definition.name}")
         definition = replace(definition, kind=structs.replace(definition.kind, **kept))
@@ -231,7 +225,6 @@ class Triggers:
         return await self.update(trigger.id, {"trigger_config": config})
 
     async def delete(self, word: str) -> views.TriggerLine:
-        """Delete a trigger; its receipts remain."""
         trigger = await self.find(word)
         if not await self.store.remove(trigger.id, now=self.clock.now()):
             raise TriggerNotFoundError("workflow", word[:100])
@@ -240,11 +233,10 @@ class Triggers:
         return trigger_line(trigger)
 
     async def unarmed(self, names: Iterable[str]) -> tuple[str, str] | None:
-        """Return the first enabled workflow that would not fire by itself, and why."""
         for name in names:
             trigger = await self.find(name)
             known = await self.store.entry(trigger.id)
-            # One that is not enabled has fired, or is as it should be.
+            # A disabled one has fired, or is disabled on purpose.
             if trigger.definition.is_enabled and known and isinstance(known.item, Unarmed):
                 return name, known.item.reason
         return None
@@ -252,7 +244,6 @@ class Triggers:
     async def judged(
         self, data: Mapping[str, Any], *, file: str = "", agent: str | None = None
     ) -> TriggerDefinition:
-        """Return the definition that a request makes; *agent* is one that is created with it."""
         for name in ("name", "prompt_template"):
             if not isinstance(data.get(name), str):
                 raise TriggerError(f"missing field `{name}`", field=name)
@@ -266,7 +257,6 @@ class Triggers:
     async def _judge(
         self, definition: TriggerDefinition, was: TriggerDefinition | None
     ) -> TriggerDefinition:
-        """Return a definition that can be stored, instead of the one that *was*."""
         made = await self._checked(definition, was)
         is_polled = isinstance(made.kind, kinds.GithubKind) and made.is_enabled
         if is_polled and not self.has_gh():
@@ -297,7 +287,7 @@ class Triggers:
     async def _checked(
         self, definition: TriggerDefinition, was: TriggerDefinition | None
     ) -> TriggerDefinition:
-        """Return a checked definition, judged by the values of its secrets, which stay named."""
+        """Return a definition, validated by the values of its secrets, which stay named."""
         kind, old = definition.kind, was.secrets if was else frozenset[str]()
         if not isinstance(kind, kinds.WebhookKind):
             return rules.checked(definition)
@@ -322,7 +312,6 @@ class Triggers:
     async def agents(
         self, *, status: str | None = None, limit: int | None = None, offset: int | None = None
     ) -> views.TriggerAgentPage:
-        """Return a page of the agents that triggers start, newest first."""
         size, busy = page_of(limit=limit, offset=offset), await self._busy()
         found = [agent_line(each, is_busy=each.name in busy) for each in await self.store.agents()]
         found = [each for each in found if status in {None, each.status}]
@@ -330,7 +319,6 @@ class Triggers:
         return views.Page(items=tuple(items), total=len(found), **size)
 
     async def agent(self, word: str) -> views.TriggerAgent:
-        """Return an agent."""
         card = await self.card(word)
         return agent_line(card, is_busy=card.name in await self._busy())
 
@@ -345,7 +333,6 @@ class Triggers:
         raise TriggerNotFoundError("agent", word[:100], hint)
 
     async def agent_named(self, data: Mapping[str, Any]) -> str:
-        """Return the name of the agent of a request, if the agent is enabled."""
         word = next((data[name] for name in AGENT_WORDS if data.get(name)), None)
         if not isinstance(word, str) or not word:
             raise TriggerError("missing field `agent_id`", field="agent")
@@ -367,7 +354,6 @@ class Triggers:
         return AgentCard(data["name"], config, is_enabled, now, now, file)
 
     async def create_agent(self, data: Mapping[str, Any]) -> views.TriggerAgent:
-        """Create an agent."""
         return await self.put_agent(await self.with_kept_env(self.judged_card(data)))
 
     async def update_agent(self, word: str, data: Mapping[str, Any]) -> views.TriggerAgent:
@@ -375,7 +361,7 @@ class Triggers:
         was = await self.card(word)
         given = {name: value for name, value in data.items() if value is not None}
         if isinstance(given.get("env"), dict):
-            given["env"] = {  # what is shown masked and comes back so is kept
+            given["env"] = {  # a masked value that is sent back is kept
                 name: was.env.get(name, value) if value == kinds.MASK else value
                 for name, value in given["env"].items()
             }
@@ -388,7 +374,6 @@ class Triggers:
         return await self.put_agent(card, was)
 
     async def put_agent(self, card: AgentCard, was: AgentCard | None = None) -> views.TriggerAgent:
-        """Store a judged agent, as a new one or as a change of one that *was*."""
         card = card.with_env(await self._keep(card.env))
         if was is None:
             is_taken = card.name in self.others()
@@ -408,7 +393,6 @@ class Triggers:
         return agent_line(card, self._notes(card))
 
     async def delete_agent(self, word: str) -> views.TriggerAgent:
-        """Delete an agent that no trigger starts."""
         card = await self.card(word)
         every = await self.store.of_agent(card.name)
         names = [each.definition.name for each in every]
@@ -423,13 +407,11 @@ class Triggers:
         return agent_line(card)
 
     async def clear_context(self, word: str) -> views.ClearedContext:
-        """Clear the context of an agent."""
         card = await self.card(word)
         await self._announce(card, LifecycleEvent.CONTEXT_CLEAR)
         return views.ClearedContext(status="cleared", agent_id=card.id)
 
     async def send_message(self, word: str, content: object) -> views.SentMessage:
-        """Run an agent once with a message as its prompt."""
         card = await self.card(word)
         if not isinstance(content, str) or not content.strip():
             raise TriggerError("a message must be a non-empty string", field="content")
@@ -445,7 +427,6 @@ class Triggers:
         return views.SentMessage(**facts, dispatch_status=sent.status)
 
     async def usage(self, word: str) -> views.AgentUsage:
-        """Return the usage of an agent's last run and of all its runs."""
         card = await self.card(word)
         runs = [run async for run in self._runs_of(card.name)]
         outcomes = Counter(run.outcome or "running" for run in runs)
@@ -458,7 +439,6 @@ class Triggers:
         )
 
     async def run_of(self, word: str, *, is_going: bool = False) -> int:
-        """Return the number of an agent's current run, else that of its last one."""
         card = await self.card(word)
         going = [run for filed, run in await self.ledger.open_runs() if card.name in filed.agents]
         if going:
@@ -483,7 +463,7 @@ class Triggers:
                     break
 
     async def with_kept_env(self, card: AgentCard, was: AgentCard | None = None) -> AgentCard:
-        """Return an agent in which variables that have not changed keep their references."""
+        """Return an agent whose unchanged variables keep their references."""
         old = {} if was is None else was.env
         return card.with_env(await self._kept(card.env, old.values()))
 
@@ -493,7 +473,7 @@ class Triggers:
         why = self.why_unready(card) if card.is_enabled else None
         return notes if why is None else (*notes, f"{why}; until then its runs are held")
 
-    # Whether an agent can take a prompt
+    # The readiness of agents
 
     def why_unready(self, card: AgentCard, tools: ToolPolicy | None = None) -> Unready | None:
         return None if self.ready is None else self.ready.of_card(card, tools)
@@ -508,7 +488,7 @@ class Triggers:
     async def _obstacles(
         self, agent: str, tools: ToolPolicy | None = None
     ) -> tuple[Reason | None, Reason | None]:
-        """Return why an agent takes nothing, and what a stored one lacks to keep a tool policy."""
+        """Return why an agent cannot run at all, and what a stored one lacks for a tool policy."""
         card, why = await self.store.agent(agent), ""
         if agent not in self.others() and (card is None or not card.is_enabled):
             why = f"agent '{agent}' is disabled" if card else f"there is no agent called '{agent}'"
@@ -521,7 +501,7 @@ class Triggers:
     async def trigger_now(
         self, word: str, data: object = None, *, key: str | None = None, note: str = ""
     ) -> views.Dispatch:
-        """Run a workflow now; the same *key* returns the same dispatch."""
+        """Run a workflow now; a known *key* returns its dispatch."""
         trigger = await self.find(word)
         task, title = rules.checked_task(data), trigger.definition.name
         if not trigger.definition.is_enabled:
@@ -542,7 +522,6 @@ class Triggers:
         return await self._dispatch(trigger, await self._ask(trigger, name, task, reason))
 
     async def again(self, filed: Filed, note: str) -> Filed | None:
-        """File the dispatch of a receipt once more; None if it is none, or its text is pruned."""
         text = await self.ledger.text(filed.digest) if filed.source == NAME else None
         known = await self.ledger.entry(filed.entry)
         if text is None or known is None:
@@ -556,9 +535,9 @@ class Triggers:
     async def deliver(
         self, word: str, body: bytes, headers: Iterable[tuple[str, str]]
     ) -> int | None:
-        """Return the receipt of a message to a webhook; None: the webhook wants other events.
+        """Return the receipt of a message to a webhook; None: other events are configured.
 
-        A sender without a signature learns nothing, not even which webhooks there are.
+        A sender without a signature learns nothing, not even which webhooks exist.
         """
         if len(body) > LARGEST_DELIVERY:
             raise TriggerError(f"a message can have at most {LARGEST_DELIVERY:,} bytes")
@@ -586,14 +565,13 @@ class Triggers:
         return (await self._ask(trigger, check.key, message.task, reason)).number
 
     async def polled(self, trigger: Trigger, text: str) -> None:
-        """Dispatch what `gh` lists and was not listed before."""
         for number, task in kinds.read_polled(text):
             reason = Reason(ReasonCode.GITHUB, f"GitHub lists #{number}")
             with suppress(TriggerConflictError):  # it is paused
                 await self._ask(trigger, number, task, reason)
 
     async def follow(self, receipt: Filed) -> None:
-        """Start the workflows that wait for the end of another; a second call changes nothing."""
+        """Start the workflows that follow another one; it may be repeated."""
         if receipt.receipt.key.startswith("after:"):  # so that there are no cycles
             return
         waiting = await self.store.of_kind("dispatch_result")
@@ -629,7 +607,7 @@ class Triggers:
                     await self._ask(trigger, f"event:{event}:{card.id}:{at}", task, reason)
 
     async def _ask(self, trigger: Trigger, key: str, task: TriggerTask, reason: Reason) -> Filed:
-        """File a dispatch, held if it must not start yet; the same key is the same dispatch."""
+        """File a dispatch, held if it must not start yet; a known key returns its dispatch."""
         now, agent = self.clock.now(), trigger.definition.agent
         order = rules.order_of(trigger, task)
         unavailable, lack = await self._obstacles(agent, order.enforced)
@@ -675,22 +653,19 @@ class Triggers:
             approved_by=order.approval.get("by"),
         )
 
-    # Approvals, and which receipts may start
+    # Approvals and admission
 
     async def approvals(self) -> list[views.Approval]:
-        """Return the receipts that wait for approval, oldest first."""
         return [_approval(filed, order) for filed, order in await self._held(is_asked=True)]
 
     async def approve(self, number: int) -> views.Approval:
-        """Approve a receipt that waits for approval."""
         return await self._decide(number, "approved")
 
     async def deny(self, number: int, *, reason: str = "") -> views.Approval:
-        """Reject a receipt that waits for approval."""
         return await self._decide(number, "denied", by_words("rejected", reason))
 
     async def _decide(self, number: int, decision: str, denial: str = "") -> views.Approval:
-        """Approve or deny a receipt; only a user can, as an agent could let itself go on."""
+        """Approve or deny a receipt; only a user can, as an agent could approve its own run."""
         actor, now = current_actor(), self.clock.now()
         if actor.startswith("agent:"):
             raise ApproverError(actor)
@@ -713,13 +688,13 @@ class Triggers:
         return _approval(filed, order, decision)
 
     async def admit(self, receipts: Sequence[Filed]) -> list[Filed]:
-        """Return the receipts that may go to the gate; others are held, or skipped if a tick."""
+        """Return the receipts that may start; others are held, or skipped if they are ticks."""
         ours = [each for each in receipts if each.source == NAME]
         if not ours:
             return list(receipts)
         busy, now = await self._busy(), self.clock.now()
         orders: dict[str, PromptOrder] = {}
-        # Why an agent takes nothing, and what it lacks, under a policy.
+        # By policy: why an agent cannot run, and what it lacks.
         known: dict[tuple[str, ToolPolicy | None], tuple[Reason | None, Reason | None]] = {}
 
         async def may_start(filed: Filed) -> bool:
@@ -734,7 +709,7 @@ class Triggers:
             if not why and gives_way and agent in busy:
                 words = f"agent '{agent}' is busy with {busy[agent]}"
                 why = Reason(ReasonCode.AGENT_BUSY, words)
-            # What an agent lacks may come without notice, so it is looked for again.
+            # No event tells when an agent is complete, so it is checked again.
             if why and gives_way:
                 await self.store.skip(filed.number, reason=why, now=now)
             elif reason := why or lack:
@@ -745,13 +720,13 @@ class Triggers:
                 await self._carry(filed, *_asked(order, now), Status.HELD)
             return False
 
-        # At once, so that those that are held or skipped share a commit.
+        # Concurrently, so that they share a commit.
         may = await asyncio.gather(*map(may_start, ours))
         kept_back = {each.number for each, starts in zip(ours, may, strict=True) if not starts}
         return [each for each in receipts if each.number not in kept_back]
 
     async def lapse(self) -> datetime | None:
-        """Skip what was not approved in time; return when the next approval expires, if any."""
+        """Skip receipts whose approval expired; return when the next one expires."""
         now, coming = self.clock.now(), []
         words = f"not approved within {APPROVAL.total_seconds():.0f} s"
         expired = Reason(ReasonCode.APPROVAL_EXPIRED, words)
@@ -774,14 +749,13 @@ class Triggers:
         return known[filed.digest]
 
     async def _held(self, *, is_asked: bool | None = None) -> list[tuple[Filed, PromptOrder]]:
-        """Return the held receipts, oldest first; *is_asked*: only those for an approval."""
         found, known = await receipts_of(self.ledger, (Status.HELD,)), dict[str, PromptOrder]()
         ours = [each for each in reversed(found) if each.source == NAME]
         orders = [(each, await self._order(each, known)) for each in ours]
         return [each for each in orders if is_asked in {None, each[1].is_asked}]
 
     async def _refit(self, trigger: Trigger) -> None:
-        """Let receipts that are held for a tool policy wait under the present one, if it fits."""
+        """Release receipts held for a tool policy, if the current one fits."""
         entry, definition = await self.store.entry(trigger.id), trigger.definition
         words = "the tool policy of the trigger has changed"
         for filed, order in await self._held():
@@ -805,12 +779,10 @@ class Triggers:
     # Secrets
 
     async def read_webhooks(self) -> None:
-        """Read the secrets of all webhooks, so that one that cannot be read is known."""
         for each in await self.store.webhooks():
             await self._read_all(each.definition.secrets)
 
     async def given_secrets(self) -> list[str]:
-        """Return what to do about secrets whose values a shared ledger holds."""
         found = [
             f"webhook {each.definition.name}"
             for each in await self.store.webhooks()
@@ -825,7 +797,6 @@ class Triggers:
         return [f"{each}: its secret is stored in the ledger; {fix}" for each in found]
 
     async def _with_values(self, name: str, kind: kinds.WebhookKind) -> dict[str, str]:
-        """Return the scheme of a webhook and its secrets' values; empty if none can be read."""
         config = {}
         for field, text in kind.secrets.items():
             try:
@@ -835,38 +806,36 @@ class Triggers:
         return {"scheme": str(kind.scheme), **config} if config else {}
 
     def _log_refusal(self, word: str, reason: str, now: datetime) -> None:
-        """Log why a message was rejected, at most once a minute: anybody can send one."""
+        """Log why a message was rejected, at most once a minute, as anyone can send one."""
         if self.logged_at is None or now - self.logged_at >= QUIET:
             self.logged_at = now
             log.warning("webhook %r: message rejected: %s", word[:100], reason)
 
     async def _value(self, text: str) -> str:
-        """Return a text with the values of the secrets that it names; raises SecretError."""
         return text if self.secrets is None else await self.secrets.filled(text)
 
     async def _read(self, text: str) -> str:
         try:
             return await self._value(text)
-        except SecretError:  # told where the secret is needed
+        except SecretError:  # reported where the secret is needed
             return text
 
     async def _read_all(self, texts: Iterable[str]) -> set[str]:
         return {await self._read(text) for text in texts}
 
     async def _kept(self, texts: Mapping[str, str], was: Iterable[str]) -> dict[str, str]:
-        """Return texts in which a value that is kept already is its reference."""
+        """Return texts in which a stored value is its reference."""
         known = {await self._read(text): text for text in was if is_kept(text)}
-        # A request cannot name a file of ours, but for one that was there.
+        # A request cannot name a stored file, other than one that was there.
         if any(is_kept(text) and text not in known.values() for text in texts.values()):
             raise TriggerError("the name of a secret cannot contain a slash; write ${NAME}")
-        # A text such as https://${TOKEN}@host is kept as written and compared as filled in.
+        # A text such as https://${TOKEN}@host is stored as written and compared as expanded.
         return {
             name: known.get(text if is_reference(text) else await self._read(text), text)
             for name, text in texts.items()
         }
 
     async def _keep(self, texts: Mapping[str, str], *, prefix: str = "") -> dict[str, str]:
-        """Return texts as the ledger may hold them: a value is kept elsewhere."""
         if self.secrets is None:
             return dict(texts)
         return {
@@ -877,12 +846,11 @@ class Triggers:
         }
 
     async def _drop(self, texts: Iterable[str], *, but: Iterable[str] = ()) -> None:
-        """Remove the kept values of texts that nothing refers to any more."""
         if self.secrets is not None:
             await self.secrets.forget(set(texts) - set(but))
 
 
-# Answers
+# Responses
 
 
 def page_of(limit: int | None = None, offset: int | None = None) -> dict[str, int]:
@@ -969,7 +937,6 @@ def _usage(runs: Sequence[Run]) -> views.Usage:
 
 
 def _asked(order: PromptOrder, now: datetime) -> tuple[PromptOrder, Reason]:
-    """Return an order whose approval is requested, and the reason why it does not start yet."""
     order = order.asked(until=now + APPROVAL)
     words = f"waiting for approval until {key_time(order.asked_until)}"
     return order, Reason(ReasonCode.APPROVAL_REQUIRED, words)

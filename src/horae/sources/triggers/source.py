@@ -1,4 +1,4 @@
-"""Where triggers come from: the ledger, and the files of `.agentd`.
+"""The sources of triggers: the ledger, and the files of `.agentd`.
 
     .agentd/agents/*.yml       agents
     .agentd/workflows/*.yml    what starts them, when, and with which prompt
@@ -41,22 +41,20 @@ _ROOMS: Final = ("rooms are not supported", "the file is ignored")
 
 @dataclass(eq=False)
 class TriggerSource:
-    """The triggers of a ledger; a disabled one is known and not armed."""
-
     store: TriggerStore
     follow: Callable[[Filed], Awaitable[None]] | None = None
     has_files: Callable[[], bool] | None = None
     name: ClassVar = NAME
 
     async def scan(self, index: Mapping[str, str]) -> Scan:  # noqa: ARG002 - there are no files
-        """Return every trigger; while they cannot be read, the known ones stay as they are."""
+        """Return every trigger; while they cannot be read, the known ones stay."""
         try:
             return replace(await self.store.scan(), is_bare=await self._is_bare())
         except LedgerError as error:
             return Scan((), standing=("",), problems=(error,))
 
     async def _is_bare(self) -> bool | None:
-        """Tell whether the plan root's own files are gone; those from elsewhere need no file."""
+        """Return whether the plan root's files are gone; triggers from elsewhere need no file."""
         if self.has_files is None:
             return None
         if await asyncio.to_thread(self.has_files):
@@ -66,7 +64,6 @@ class TriggerSource:
         return True if is_on else None
 
     async def settle(self, receipt: Filed) -> None:
-        """Disable a delay that has fired, and start the triggers that wait for its end."""
         if receipt.status not in FINAL:
             return
         if self.follow is not None:
@@ -92,13 +89,11 @@ class EmptyFolderError(HoraeError, code="agentd_empty", exit_code=Exit.NOT_FOUND
 
 @dataclass(slots=True)
 class Folder:
-    """What was read: agents and workflows, all files there are, and what is wrong or odd."""
-
     definitions: list[DefinitionFile] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     problems: list[Diagnostic] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)  # files or folders that cannot be read
-    broken: dict[str, str] = field(default_factory=dict)  # why a file that was read is of no use
+    broken: dict[str, str] = field(default_factory=dict)  # why a file is not valid
 
     @property
     def agents(self) -> list[DefinitionFile]:
@@ -135,9 +130,9 @@ class Folder:
 def read_folder(
     path: str, *, environ: Mapping[str, str], base: str = ".", root: str | None = None
 ) -> Folder:
-    """Return what a file or a folder holds; files are called as they are from *base*.
+    """Return the content of a file or a folder; files are named relative to *base*.
 
-    *path* may be a link unless it is beneath *root*: from there on no link is followed.
+    *path* may be a link unless it is below *root*: from there on no link is followed.
     """
     found = _files(path, root=root)
     folder = Folder()
@@ -146,7 +141,7 @@ def read_folder(
         for each in found.rooms
     ]
     parts = (whole := _whole(path)).split("/")
-    # Texts may be read beneath the directory around `.agentd`.
+    # Templates may be read below the directory around `.agentd`.
     if FOLDER in parts:
         top = "/".join(parts[: parts.index(FOLDER)]) or "/"
     else:
@@ -169,7 +164,7 @@ def read_folder(
             folder.note(file, problems)
         except PlanFileError as error:  # of the template
             folder.note_unread(file, error, is_broken=True)
-        except Exception as error:  # a bug of ours; it is told as a problem of this file
+        except Exception as error:  # a bug of ours is reported as a problem of this file
             wrong = PlanFileError(place, unexpected(error))
             folder.note_unread(file, wrong, is_broken=True)
     for problem in found.problems:
@@ -198,12 +193,10 @@ def _template(workflow: DefinitionFile, path: str, top: str) -> dict[str, str]:
 
 
 class Synced(NamedTuple):
-    """What changed, what is wrong, and whether all that is there could be read."""
-
     changes: list[files.PlannedChange]
     wrong: list[str]
     is_whole: bool
-    # Files that were read and cannot be used, and why; None: nothing new is known of them.
+    # Files that are not valid, and why; None: unknown.
     broken: Mapping[str, str] | None = None
 
 
@@ -215,10 +208,10 @@ async def sync(
     fresh_at: datetime | None = None,
     dry_run: bool = False,
 ) -> Synced:
-    """Let all be as the plan's own folder says.
+    """Apply the plan's own folder.
 
-    A file that cannot be used stands as it was last good and stops no other. A workflow whose
-    file is gone is disabled, as is what may have fired before the ledger was begun afresh.
+    An invalid file keeps its last valid version and does not stop the others. A workflow without
+    its file is disabled, as is one that may have fired before the ledger was created anew.
     """
     try:
         folder = await asyncio.to_thread(
@@ -254,7 +247,7 @@ async def sync(
     known = {each.definition.file for each in await triggers.store.of_files()}
     behind = {file for file in known for name in folder.unread if file.startswith(f"{name}/")}
     names: dict[str, str | None] = dict.fromkeys([*folder.files, *behind])
-    # One that came after the folder was read may be applied already, and is read again soon.
+    # A trigger added since the folder was read may be applied already, and is soon read again.
     paths = {file: f"{root}/{file}" for file in known if file not in names}
     names |= {f: None for f, at in paths.items() if os.path.isfile(at) and not os.path.islink(at)}
     names |= {each.file: each.name for each in folder.workflows}
@@ -264,7 +257,6 @@ async def sync(
 
 
 def unread_hint(root: str) -> str:
-    """Return what an empty list of agents or triggers adds if there are files of them."""
     read = f"`horae up` or `horae trigger apply {FOLDER}` reads the files in {FOLDER}"
     return f"; {read}" if has_files(root) else ""
 
@@ -274,7 +266,7 @@ def has_files(root: str) -> bool:
         found = _files(f"{root}/{FOLDER}", root=root)
     except (EmptyFolderError, PlanMissingError):
         return False
-    except PlanFileError:  # they are there, and cannot be read
+    except PlanFileError:  # they exist, and cannot be read
         return True
     return bool(found.files or found.problems)
 
@@ -316,9 +308,9 @@ def _files(path: str, *, root: str | None) -> _Files:
 
 
 def _has_folders(path: str) -> bool:
-    """Tell whether a folder has one for each kind, or something else of that name."""
+    """Return whether a folder has a subfolder for each kind, or something else of that name."""
     for kind in SUBFOLDERS:
-        with read.told(path), suppress(FileNotFoundError, NotADirectoryError):  # the answer is no
+        with read.told(path), suppress(FileNotFoundError, NotADirectoryError):  # then False
             os.lstat(f"{path}/{kind}")
             return True
     return False
@@ -330,13 +322,12 @@ def _why(found: Iterable[Diagnostic]) -> str:
 
 
 def _called(path: str, base: str) -> str:
-    """Return what a file is called: from the base if it is beneath it, else its whole path.
+    """Return the name of a file: relative to the base if it is below it, else its whole path.
 
-    What was typed elsewhere, such as `.agentd/a.yml`, would be another file from the base.
+    A name typed elsewhere, such as `.agentd/a.yml`, would be another file from the base.
     """
     return _whole(path).removeprefix(f"{_whole(base).rstrip('/')}/")
 
 
 def _whole(path: read.StrPath) -> str:
-    """Return a path from the root of all, without dots; links in it stay as they are."""
     return os.path.normpath(Path(path).absolute())

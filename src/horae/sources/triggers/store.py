@@ -1,6 +1,6 @@
 """Triggers and agents in tables of the ledger.
 
-A change of a trigger changes its entry in the same transaction, however many others there are.
+A change of a trigger changes its entry in the same transaction, and no other entry.
 """
 
 from __future__ import annotations
@@ -33,8 +33,6 @@ _AGENT: Final = "agent:"
 
 @dataclass(frozen=True, slots=True)
 class AgentCard:
-    """An agent that was made by a request or by a file; `file` is empty for a request."""
-
     name: str
     config: Mapping[str, Any]
     is_enabled: bool
@@ -56,7 +54,6 @@ class AgentCard:
 
 
 def agent_id(name: str) -> str:
-    """Return the id of an agent in the API; the same name is the same agent."""
     return str(uuid5(NAMESPACE_URL, f"horae:agent:{name}"))
 
 
@@ -69,12 +66,10 @@ class TriggerStore:
         self._ledger = ledger
         self._term = term
         self._kinds: dict[str, list[Trigger]] = {}  # by type, since the last change
-        # Which files of triggers cannot be used, and why; None: they were not read yet.
+        # Files of triggers that are not valid, and why; None: not read yet.
         self.broken_files: Mapping[str, str] | None = None
 
     async def page(self, *, limit: int, offset: int) -> tuple[list[Trigger], int]:
-        """Return some triggers, newest first, and how many there are in all."""
-
         def look(tx: LedgerTransaction) -> tuple[list[Trigger], int]:
             found = tx.every(_trigger, "trigger.page", limit=limit, offset=offset)
             return found, _count(tx, "count")
@@ -89,8 +84,7 @@ class TriggerStore:
         return None if is_agent else await self._first("by_name", _trigger, name=plain(name))
 
     async def of_kind(self, kind: str) -> list[Trigger]:
-        """Return the enabled triggers of a type, oldest first."""
-        # Asked for after every receipt that ends, and nearly always the same.
+        # Called after every receipt that ends, nearly always with the same result.
         if kind not in self._kinds:
             found = await self._with_text("type", kind)
             found = [each for each in found if each.definition.kind.type == kind]
@@ -102,11 +96,9 @@ class TriggerStore:
         return [each for each in found if isinstance(each.definition.kind, WebhookKind)]
 
     async def _with_text(self, name: str, value: str) -> list[Trigger]:
-        """Return the triggers, oldest first, whose definition has a field of a value somewhere."""
         return await self._found("with_text", _trigger, text=compact({name: value})[1:-1])
 
     async def of_agent(self, agent: str) -> list[Trigger]:
-        """Return the triggers that start an agent, oldest first."""
         found = await self._with_text("agent", agent)
         return [each for each in found if each.definition.agent == agent]
 
@@ -128,7 +120,7 @@ class TriggerStore:
         facts = {
             **_facts(definition),
             "times": was.times + is_again,
-            # Never the same stamp twice, so that two changes in one instant are told apart.
+            # Never the same timestamp twice, so that two changes differ.
             "now": max(now, was.updated_at + timedelta(microseconds=1)),
             "was_updated_at": was.updated_at,
             "was_times": was.times,
@@ -195,7 +187,7 @@ class TriggerStore:
     async def carry(
         self, receipt: int, text: str, status: Status, reason: Reason, *, now: datetime
     ) -> bool:
-        """Give a receipt that has not started another order, and let it wait or hold it."""
+        """Replace the order of a receipt that has not started, and let it wait or hold it."""
 
         def put(tx: LedgerTransaction) -> bool:
             filed = tx.receipt(receipt)
@@ -214,8 +206,6 @@ class TriggerStore:
     async def dispatches(
         self, trigger: str, *, limit: int, offset: int
     ) -> tuple[list[tuple[Filed, datetime | None]], int]:
-        """Return some receipts, newest first, with their starts, and how many there are in all."""
-
         def look(tx: LedgerTransaction) -> tuple[list[tuple[Filed, datetime | None]], int]:
             listed = _entry_of(tx, trigger)
             if listed is None:
@@ -244,7 +234,6 @@ class TriggerStore:
     async def _put(
         self, query: str, trigger: str, given: Mapping[str, object], *, now: datetime
     ) -> Trigger | None:
-        """Change a trigger and arm it as it is then; None: nothing was changed."""
         facts = {"id": plain(trigger), "now": now, **given}
 
         def put(tx: LedgerTransaction) -> Trigger | None:
@@ -257,22 +246,22 @@ class TriggerStore:
         return await self._write(put)
 
     async def scan(self) -> Scan:
-        """Return the triggers that the ledger does not know as they are, and the broken files.
+        """Return the triggers that have changed since the ledger read them, and the broken files.
 
-        To return all would undo changes that are made while this scan is on its way.
+        Returning all would undo concurrent changes.
         """
 
         def look(tx: LedgerTransaction) -> Scan:
             broken = self.broken_files
 
             def read(row: LedgerRow) -> tuple[Scanned, bool]:
-                is_broken = broken is None or row["known_file"] in broken  # its file, still
+                is_broken = broken is None or row["known_file"] in broken  # of this file
                 known = row["known_broken"] if is_broken else None
                 found = _scanned(row, known=known or "")
                 return found, _is_known(tx, found, row)
 
             every = tx.every(read, "trigger.all")
-            if _count(tx, "count_orphans"):  # these are missed
+            if _count(tx, "count_orphans"):  # these are missing
                 return Scan(tuple(found for found, _ in every), broken=broken or {})
             new = (found for found, is_known in every if not is_known)
             return Scan(tuple(new), standing=("",), broken=broken or {})
@@ -286,7 +275,6 @@ class TriggerStore:
         return next(iter(await self._found(query, make, **facts)), None)
 
     async def _write(self, work: Callable[[LedgerTransaction], T]) -> T:
-        """Change definitions; those that are cached are forgotten, before and after."""
         self._kinds.clear()
         try:
             return await self._ledger.write(self._term, work)
@@ -307,7 +295,7 @@ def _is_known(tx: LedgerTransaction, found: Scanned, row: LedgerRow) -> bool:
 
 
 def _scanned(row: LedgerRow, *, known: str = "") -> Scanned:
-    """Return a row as an entry; one that cannot be understood says so and stops no other."""
+    """Return a row as an entry; an unreadable one is broken and does not stop the others."""
     try:
         return scanned(_trigger(row))._replace(broken=known)
     except (LookupError, TypeError, ValueError, AttributeError):
@@ -320,7 +308,7 @@ def _scanned(row: LedgerRow, *, known: str = "") -> Scanned:
 def _arm(tx: LedgerTransaction, trigger: str, *, now: datetime) -> Trigger:
     armed = tx.one(lambda row: (_trigger(row), _scanned(row)), "trigger.one", id=trigger)
     assert armed is not None, "it was just written"
-    tx.scan(NAME, Scan((armed[1],), standing=("",)), now=now)  # no other trigger is looked at
+    tx.scan(NAME, Scan((armed[1],), standing=("",)), now=now)  # no other trigger is scanned
     return armed[0]
 
 
@@ -365,7 +353,6 @@ def _facts(definition: TriggerDefinition) -> dict[str, object]:
 
 
 def _plain(data: Any) -> Any:
-    """Return data in which every text can be stored."""
     if isinstance(data, str):
         return plain(data)
     if isinstance(data, dict):

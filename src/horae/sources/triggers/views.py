@@ -1,6 +1,6 @@
-"""What the API, `--json` and the Python client say of triggers, their agents and their runs.
+"""Structs of triggers, their agents and their runs in the API, `--json` and the Python client.
 
-As the older routes have it, a trigger is called a workflow, and its receipt a dispatch.
+As in the older routes, a trigger is a workflow, and its receipt a dispatch.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class TriggerLine(_WithPolicy, frozen=True, kw_only=True):
     created_at: TimeText
     updated_at: TimeText
     file: str | None
-    notes: tuple[str, ...] | Maybe = UNSET  # of a change: why the trigger cannot start its agent
+    notes: tuple[str, ...] | Maybe = UNSET  # after a change: why the trigger cannot start its agent
 
 
 class TriggerAgent(Shape, frozen=True, kw_only=True):
     id: str
     name: str
-    status: str  # running: it is enabled; stopped
+    status: str  # running if enabled, else stopped
     activity: str  # busy or idle
     config: dict[str, Any]
     session_id: str | None
@@ -68,7 +68,7 @@ class TriggerAgent(Shape, frozen=True, kw_only=True):
     created_at: TimeText
     updated_at: TimeText
     file: str | None
-    notes: tuple[str, ...] | Maybe = UNSET  # of a change: why the agent cannot run
+    notes: tuple[str, ...] | Maybe = UNSET  # after a change: why the agent cannot run
 
 
 class _DispatchFacts(Shape, frozen=True, kw_only=True):
@@ -130,7 +130,7 @@ class Usage(Shape, frozen=True, kw_only=True):
     turns: int
     input_tokens: int
     output_tokens: int
-    total_cost_usd: float  # as the programs reckon
+    total_cost_usd: float  # as the programs report
     duration_secs: float
 
 
@@ -178,7 +178,7 @@ class FileChange(Shape, frozen=True, kw_only=True):
     notes: tuple[FileNote, ...] = ()
 
     def diff_lines(self, arrow: str) -> list[str]:
-        """Return what changes as text, each value as JSON of at most 60 characters."""
+        """Return the changes as text, each value as JSON of at most 60 characters."""
 
         def short(value: object) -> str:
             text = json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Webhooks: how a message is signed, and whether it is one.
+"""Webhooks: the signature of a message, and its verification.
 
 A webhook accepts one scheme, set when it is made, and looks at the headers of that scheme only:
 if it took either, a message could be stripped of what one of them signs and pass as the other.
@@ -23,10 +23,10 @@ from typing import Any, Final
 from horae.core.secret import WEBHOOK_SECRETS, names_in
 
 STANDARD_PREFIX: Final = "whsec_"
-TOLERANCE: Final = timedelta(minutes=5)  # how far the clock of the sender may be off
+TOLERANCE: Final = timedelta(minutes=5)  # allowed difference of the sender's clock
 _KEY_BYTES: Final = range(24, 65)
 _SHORTEST_SECRET: Final = 8
-# No dot: a part of the body could else be moved into the id, and the signature would still fit.
+# No dot: else a part of the body could be moved into the id, with the same signature.
 _ID: Final = re.compile(r"[!-\-/-~]{1,200}", re.ASCII)
 _STAMP: Final = re.compile(r"[0-9]{1,11}", re.ASCII)
 # An earlier form signed a time, a dot and the body in the same header; JSON never begins so.
@@ -40,20 +40,18 @@ class Scheme(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SignedCheck:
-    """The key of a message, or why it is refused."""
-
     key: str = ""
     refusal: str = ""
 
 
 def scheme_of(secret: str) -> Scheme:
-    """Return the scheme that a secret is made for; one that is only named is standard."""
+    """Return the scheme of a secret; one that is only named is standard."""
     is_standard = secret.startswith(STANDARD_PREFIX) or bool(names_in(secret))
     return Scheme.STANDARD if is_standard else Scheme.GITHUB
 
 
 def wrong_secret(scheme: Scheme, secret: str) -> str:
-    """Return why a secret is none of its scheme, or nothing; one that is only named may be."""
+    """Return why a secret does not fit its scheme, else ""; one that is only named may fit."""
     if names_in(secret):
         return ""
     if scheme is Scheme.GITHUB:
@@ -70,9 +68,9 @@ def wrong_secret(scheme: Scheme, secret: str) -> str:
 def verify(
     config: Mapping[str, Any], headers: Iterable[tuple[str, str]], body: bytes, *, now: datetime
 ) -> SignedCheck:
-    """Return whether a message is signed for a webhook; one without a scheme is not there.
+    """Verify the signature of a message; a webhook without a scheme counts as missing.
 
-    The work is the same in every case, so that its time does not tell which names exist.
+    The work is the same in every case, so that its duration does not reveal which names exist.
     """
     given: dict[str, list[str]] = {}
     for name, value in headers:
@@ -110,10 +108,10 @@ def _standard(
 
 
 def _github(keys: Sequence[bytes], given: Mapping[str, list[str]], body: bytes) -> SignedCheck:
-    """Return whether a message is signed as GitHub does it; `sha256=` may be left out.
+    """Verify a message in GitHub's scheme; `sha256=` may be left out.
 
-    The key is a digest of the body, since that alone is signed: whatever else is sent with
-    the same body, it is the same message.
+    The key is a digest of the body, as only that is signed: with the same body, it is the same
+    message.
     """
     proof = _only(given, "x-hub-signature-256").lower().removeprefix("sha256=")
     right = [hmac.new(key, body, sha256).hexdigest().encode() for key in keys]
@@ -125,9 +123,8 @@ def _github(keys: Sequence[bytes], given: Mapping[str, list[str]], body: bytes) 
 
 
 def _is_proven(given: Sequence[bytes], right: Sequence[bytes], keys: Sequence[bytes]) -> bool:
-    """Tell whether a proof is the right one; a key that is empty was no key and proves nothing."""
     good = [proof for proof, key in zip(right, keys, strict=True) if key]
-    # As bytes: of texts, only those in ASCII can be compared in constant time.
+    # As bytes: only ASCII text can be compared in constant time.
     return any(hmac.compare_digest(proof, each) for proof in good for each in given)
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-_REFRESH: Final = 0.1  # seconds between two pictures
+_REFRESH: Final = 0.1  # seconds between two updates of the screen
 _STYLES: Final = {
     "running": "bold cyan", "building": "cyan", "done": "green", "reused": "green",
     "failed": "bold red", "killed": "bold red", "skipped": "yellow",
@@ -120,7 +120,7 @@ async def _run_all(
     clock = SystemClock()
     began_at = clock.now()
     name = f"{began_at:%H%M%S}-{token_hex(3)}"
-    # Not the engine's own directory of runs: it has a lock on that.
+    # Not the engine's own directory of runs, which it locks.
     lock = asked.place.data / "runs" / f"{began_at:%Y-%m-%d}" / name
     os.makedirs(lock, 0o700)
     records: list[Record] = []
@@ -144,7 +144,7 @@ async def _run_all(
 
             def stop(cancel: Callable[[str], None] = held.cancel) -> None:
                 if stopped.is_set():  # the second signal
-                    os._exit(Exit.INTERRUPTED)  # the lifelines close, so all of it dies with us
+                    os._exit(Exit.INTERRUPTED)  # the closed lifelines kill all processes
                 stopped.set()
                 cancel("interrupted")
 
@@ -166,8 +166,6 @@ async def _run_all(
 
 
 class _Screen:
-    """How a run goes on, for people: live on a terminal, a line per step elsewhere."""
-
     def __init__(self, output: Output) -> None:
         self._is_live = output.form is Form.TABLE and sys.stdout.isatty()
 
@@ -211,7 +209,7 @@ def _drawn(record: Record, now: datetime) -> RenderableType:
 
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     for world in record.every():
-        reason = "" if world is record else world.reason  # that of the run comes below
+        reason = "" if world is record else world.reason  # that of the run is printed below
         table.add_row(safe(world.name, style="bold"), safe(reason, style="dim"))
         for step in world.steps:
             style = _STYLES.get(step.status, "dim")

@@ -1,4 +1,4 @@
-"""The languages that blocks are written in: one row each, their tools, the build cache."""
+"""The languages of blocks: one row each, their tools, the build cache."""
 
 from __future__ import annotations
 
@@ -26,40 +26,40 @@ if TYPE_CHECKING:
     from horae.org.world import Component
     from horae.process.processes import Spec
 
-AGENT: Final = "agent"  # a block that is a prompt
+AGENT: Final = "agent"  # the language of a block that is a prompt
 
-# What stands for something else in the commands below.
+# Variables in the commands below.
 SOURCE: Final = "{source}"  # the block's file
-SOURCES: Final = "{sources}"  # the block's file, and the files among its :deps of its own kind
-PROGRAM: Final = "{program}"  # what a build makes
-FLAGS: Final = "{flags}"  # what its packages ask for
+SOURCES: Final = "{sources}"  # the block's file, and the files in its :deps of the same kind
+PROGRAM: Final = "{program}"  # the output of a build
+FLAGS: Final = "{flags}"  # flags of its packages
 PACKAGE: Final = "{package}"
 MEBIBYTES: Final = "{mebibytes}"
 
-_WORDS: Final = 1 << 16  # characters of what a tool said that are looked at
-# What stands around the words that tell something: frames, versions, hints.
+_WORDS: Final = 1 << 16  # characters of a tool's output that are searched
+# Text around the relevant words: frames, versions, hints.
 _NOISE: Final = re.compile(
     r"at |from |# |\[C\]|\S+:\d+: in |\S+:\d+ \+0x|main\.\w+\(|goroutine |stack traceback"
     r"|Node\.js v|Bun v|note: |hint: |exit status |error: compilation failed|\d+ errors?$"
     r"|Execution of \S+ aborted|(?:\d+ )?\||[{}\[\](),;]+$|\w+: (?:'[^']*'|\d+|[\[{]|undefined),?$"
 )
 _CARETS: Final = re.compile(r"[~^]+")
-# It begins where a word does: from everywhere, a long line would take very long.
+# Anchored at a word: anywhere else, a long line would take very long.
 _PATH: Final = re.compile(r"(?<![^\s:'\"(])(?:file://)?[^\s:'\"(]*/(?=block\.)")
 _NUMBERS: Final = re.compile(r"(\d+)(?:\.(\d+))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A program that builds or runs blocks; `build` is empty if it runs them as they are."""
+    """A program that builds or runs blocks; `build` is empty if it runs them directly."""
 
     program: str
     run: tuple[str, ...] = (SOURCE,)
     build: tuple[str, ...] = ()
     version: tuple[str, ...] = ("--version",)
     least: tuple[int, int] | None = None
-    has: tuple[str, ...] = ()  # a command that fails if a package is not there
-    asks: str = ""  # whose command that is, if not the tool's; it prints what a build needs
+    has: tuple[str, ...] = ()  # a command that fails if a package is missing
+    asks: str = ""  # the program of that command, if not the tool; it prints the flags of a build
     heap: tuple[str, ...] | None = None  # limits memory, where a limit on addresses cannot
 
 
@@ -68,10 +68,10 @@ class Language:
     name: str
     suffix: str
     tools: tuple[Tool, ...]
-    remedy: str  # when no tool is there
+    remedy: str  # if no tool is found
     aliases: tuple[str, ...] = ()
-    entries: tuple[str, ...] = ()  # which file of a :dir is the program
-    packages: str = ""  # what the names in :deps are; nothing: only files can be named
+    entries: tuple[str, ...] = ()  # the files of a :dir that may be the program
+    packages: str = ""  # the meaning of names in :deps; empty: only files can be named
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ def missing(language: Language, path: str, had: Iterable[str] = ()) -> str:
 
 
 def is_new_enough(tool: Tool, version: str) -> bool:
-    """Tell whether a tool of this version will do.
+    """Return whether a tool of this version is supported.
 
     >>> is_new_enough(Tool("node", least=(22, 6)), "v20.20.2")
     False
@@ -191,7 +191,7 @@ def is_new_enough(tool: Tool, version: str) -> bool:
 def filled(
     command: Iterable[str], *, sources: Iterable[str] = (), flags: Iterable[str] = (), **words: str
 ) -> tuple[str, ...]:
-    """Return a command with all that stands for something else put in.
+    """Return a command with its variables replaced.
 
     >>> filled(("-o", PROGRAM, SOURCES), sources=("a.c", "b.c"), program="a")
     ('-o', 'a', 'a.c', 'b.c')
@@ -209,10 +209,10 @@ def filled(
 
 
 def telling(said: str, *, first: bool = False) -> str:
-    r"""Return the line of a tool's words that tells most, without the path of the block.
+    r"""Return the most relevant line of a tool's output, without the path of the block.
 
-    It is the last one, or of a build the *first* that tells of an error; frames, versions and
-    hints around it do not count, nor does a line of the block that is only shown.
+    It is the last one, or with *first* the first error of a build; frames, versions, hints and
+    quoted lines of the block are skipped.
 
     >>> telling("block.js:3\nthrow x\n^\n\nError: oops\n    at main (block.js:3)\nNode.js v20\n")
     'Error: oops'
@@ -220,7 +220,7 @@ def telling(said: str, *, first: bool = False) -> str:
     lines: list[str] = []
     for line in (each.strip() for each in said[-_WORDS:].splitlines()):
         if _CARETS.fullmatch(line) and lines:
-            lines.pop()  # the line that they point at
+            lines.pop()  # the quoted line
         elif line:
             lines.append(line)
     sayings = [each for each in lines if not _NOISE.match(each)] or lines or [""]
@@ -230,29 +230,29 @@ def telling(said: str, *, first: bool = False) -> str:
 
 log = logging.getLogger(__name__)
 
-ROOM: Final = 512 * MIB  # bytes of programs that are kept
-LARGEST: Final = 16 * MIB  # bytes of the files that one block is made from
+ROOM: Final = 512 * MIB  # bytes of cached programs
+LARGEST: Final = 16 * MIB  # bytes of the files of one block
 MOST_FILES: Final = 1000
-LOG: Final = 64 << 10  # bytes of what a tool says
-_DAY: Final = 86400.0  # seconds after which a tool is asked for its version again
+LOG: Final = 64 << 10  # bytes of a tool's output
+_DAY: Final = 86400.0  # seconds after which the version of a tool is read again
 _LINE: Final = re.compile(r"\bblock\.\w+(?:\", line |: line |: ?| line )(\d+)", re.ASCII)
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class BuildError(RunError):
-    """A block that its tool does not take; `said` is what the tool had to say."""
+    """A block that its tool rejects; `said` is the output of the tool."""
 
     def __init__(self, reason: str, said: bytes = b"", *, line: int | None = None) -> None:
         self.said = said
-        self.line = line  # of the block
+        self.line = line  # in the block
         super().__init__(reason)
 
 
 class ToolSettings(NamedTuple):
     live: LiveSteps
     spec: Spec
-    root: Path  # beyond which nothing is looked at
-    tools: dict[str, InstalledTool]  # what was found for this run, by language
+    root: Path  # files outside are never read
+    tools: dict[str, InstalledTool]  # the tools found for this run, by language
 
     async def about(self, *argv: str, cwd: Path | None = None) -> tuple[Ended, bytes]:
         directory = self.spec.directory
@@ -263,7 +263,7 @@ class ToolSettings(NamedTuple):
         return ended, log_of(directory, LOG)
 
     def inside(self, name: str) -> Path:
-        """Return what a path in a plan means; it must be inside the plan root."""
+        """Return the path in a plan; it must be inside the plan root."""
         path = (self.spec.cwd / name).resolve()
         if not path.is_relative_to(self.root.resolve()):
             raise RunError(
@@ -274,10 +274,10 @@ class ToolSettings(NamedTuple):
 
 class ReadyBlock(NamedTuple):
     found: InstalledTool
-    main: str  # a name among `files`, or the path of a program
+    main: str  # a name in `files`, or the path of a program
     files: Mapping[str, bytes]
-    digest: str  # of its language and all that it is made from
-    directory: Path | None  # in which it works; None is a scratch directory
+    digest: str  # of its language and all its files
+    directory: Path | None  # its working directory; None: a scratch directory
 
 
 class BuildCache:
@@ -289,21 +289,20 @@ class BuildCache:
         self._path = environ.get("PATH", os.defpath)
         self._room = room
         self._versions: dict[str, str] = {}
-        self._locks: dict[str, asyncio.Lock] = {}  # so that nothing is made twice at a time
+        self._locks: dict[str, asyncio.Lock] = {}  # so that nothing is built twice at a time
         self.environment = {
-            "GOCACHE": str(cache / "go"),  # the tools' own caches are where ours is
+            "GOCACHE": str(cache / "go"),  # the caches of the tools are next to ours
             "GOFLAGS": "-mod=mod",
-            "GOPROXY": "off",  # nothing is fetched from a network
+            "GOPROXY": "off",  # nothing is downloaded
             "GOTOOLCHAIN": "local",
             "GO111MODULE": "auto",
-            "NO_COLOR": "1",  # colours would stand between a file and its line
+            "NO_COLOR": "1",  # colour codes would separate a file from its line
             "PYTHONDONTWRITEBYTECODE": "1",
         }
 
     async def ready(
         self, component: Component, language: Language, program: Path, ask: ToolSettings
     ) -> ReadyBlock:
-        """Return a block made ready to run, or raise RunError; a build is put at *program*."""
         block = component.block
         assert block is not None, "it was looked at before"
         found = await self._tool(language, ask)
@@ -335,7 +334,7 @@ class BuildCache:
         async with self._locks.setdefault(digest, asyncio.Lock()):
             try:
                 os.link(kept, program)
-                os.utime(kept)  # what is used is kept longest
+                os.utime(kept)  # the cache drops the least recently used
             except OSError:  # not in the cache, or on another disk
                 await _build(made, flags, program, ask)
                 self._keep(program, kept)
@@ -357,14 +356,14 @@ class BuildCache:
         raise RunError(missing(language, self._path, had))
 
     async def _version(self, tool: Tool, path: str, ask: ToolSettings) -> str:
-        """Return which version a tool is; it is asked once a day, or when its file changes."""
+        """Return the version of a tool; it is called once a day, or when its file changes."""
         if not tool.version:
             return ""
         stamp = os.stat(path)
         name = sha256(f"{path}\0{stamp.st_mtime_ns}\0{stamp.st_size}".encode()).hexdigest()
         async with self._locks.setdefault(path, asyncio.Lock()):
             kept, known = self._cache / "tools" / name, self._versions.get(name)
-            with suppress(OSError, UnicodeDecodeError):  # then the tool is asked
+            with suppress(OSError, UnicodeDecodeError):  # then the tool is called
                 age = self._clock.now().timestamp() - kept.stat().st_mtime
                 known = known or (kept.read_text() if 0 <= age < _DAY else None)
             if known is None:
@@ -409,13 +408,12 @@ class BuildCache:
         return flags
 
     def _keep(self, program: Path, kept: Path) -> None:
-        """Keep a program for the next time, and let go of those used longest ago."""
         try:
             kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(program, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fchmod(descriptor, 0o500)
-                os.fsync(descriptor)  # a link to half a file would be believed for ever
+                os.fsync(descriptor)  # a link to a truncated file would be trusted forever
             finally:
                 os.close(descriptor)
             os.link(program, kept)
@@ -426,7 +424,7 @@ class BuildCache:
                     return
                 os.remove(each)
                 total -= stat.st_size
-        except OSError as error:  # also if another process has just kept the same
+        except OSError as error:  # including a concurrent process that has cached the same
             log.debug("cannot keep %s in the build cache: %s", kept.name, error)
 
 
@@ -454,7 +452,7 @@ async def _build(block: ReadyBlock, flags: Sequence[str], program: Path, ask: To
 
 
 def line_in(said: str, *, last: bool = False) -> int | None:
-    """Return the line of the block that the words of a tool name, if they do.
+    """Return the line of the block in a tool's output.
 
     >>> line_in('  File "/runs/7/s0/block.py", line 3, in <module>')
     3

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 RECORD: Final = "record.json"
 _RUNNING: Final = "running"
-SMALL: Final = 64 << 10  # bytes of a record that is kept in the ledger, too
-SHOWN: Final = 1 << 20  # bytes of an output that stand in a record
+SMALL: Final = 64 << 10  # bytes of a record that is stored in the ledger, too
+SHOWN: Final = 1 << 20  # bytes of an output in a record
 LONGEST_RECORD: Final = 1 << 30
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -43,10 +43,10 @@ class StepStatus(StrEnum):
     BUILDING = "building"
     RUNNING = "running"
     DONE = "done"
-    REUSED = "reused"  # it was done by an earlier run, from the same text and input
+    REUSED = "reused"  # an earlier run has done it, with the same text and input
     FAILED = "failed"
-    KILLED = "killed"  # it took too long or too much, or somebody ended it
-    SKIPPED = "skipped"  # it was never begun
+    KILLED = "killed"  # it exceeded a limit, or was cancelled
+    SKIPPED = "skipped"  # it never started
 
     @property
     def is_good(self) -> bool:
@@ -64,22 +64,22 @@ class StepRecord(Struct, kw_only=True, rename=_TIMES | {"size": "bytes"}):
     tool: str | None = None
     file: str
     line: int
-    error_line: int | None = None  # in the plan, where the tool's own words tell
-    after: str | None = None  # the step whose output it was given
+    error_line: int | None = None  # in the plan, if the tool names it
+    after: str | None = None  # the step whose output is its input
     uses: list[str] = []
     persist: bool = False
     started_at: datetime | None = None
     finished_at: datetime | None = None
     seconds: float | None = None
     exit_code: int | None = None
-    stderr: str | None = None  # its end
+    stderr: str | None = None  # its last part
     size: int | None = None  # of its output, in bytes
     encoding: str | None = None
-    cut: bool = False  # whether the record holds only the beginning of the output
-    output: str | None = None  # the file beside the record that keeps it
+    cut: bool = False  # whether the record has only the beginning of the output
+    output: str | None = None  # the file of the whole output, next to the record
     digest: str | None = None  # of language, text and input
     sum: str | None = None  # the SHA-256 of its output
-    facts: dict[str, Any] | UnsetType = UNSET  # of the run of an agent, as a receipt has them
+    facts: dict[str, Any] | UnsetType = UNSET  # of an agent's run, as in a receipt
 
     @property
     def where(self) -> str:
@@ -91,7 +91,7 @@ class StepRecord(Struct, kw_only=True, rename=_TIMES | {"size": "bytes"}):
     def take_output(self, data: bytes, size: int, *, is_cut: bool) -> str:
         self.size, self.cut = size, is_cut
         decoder = codecs.getincrementaldecoder("utf-8")()
-        try:  # a cut may go through a character
+        try:  # the limit may cut a character
             text, self.encoding = decoder.decode(data, final=not self.cut).strip(), "utf-8"
         except UnicodeDecodeError:
             text, self.encoding = base64.b64encode(data).decode(), "base64"
@@ -126,7 +126,7 @@ class WorldRecord(Struct, kw_only=True, rename={"name": "workflow", "children": 
 
 
 class Record(WorldRecord, kw_only=True, rename=_TIMES):
-    """The outermost workflow, and how its run goes."""
+    """The outermost workflow, and the progress of its run."""
 
     status: str = _RUNNING
     reason_code: str | None = None
@@ -153,13 +153,13 @@ class Record(WorldRecord, kw_only=True, rename=_TIMES):
         self.exit_code, self.finished_at = exit_code, now
 
     def write(self, directory: Path, *, is_released: bool) -> None:
-        """Write it in one step; after a power cut it is not believed."""
+        """Write the record in one step; after a power failure it is not trusted."""
         kept = {**to_builtins(self), "released": is_released, "boot": boot()}
         put(directory / RECORD, json.dumps(kept, ensure_ascii=False).encode(errors="replace"))
 
 
 def read_record(directory: Path) -> dict[str, Any] | None:
-    # After a power cut there may be none, or an older one that is damaged.
+    # After a power failure there may be none, or a damaged older one.
     with suppress(OSError, ValueError), (directory / RECORD).open("rb") as file:
         found = json.loads(file.read(LONGEST_RECORD))
         return found if isinstance(found, dict) else None
@@ -167,23 +167,22 @@ def read_record(directory: Path) -> dict[str, Any] | None:
 
 
 def earlier_end(directory: Path, run: int) -> Ended | Unreleased | None:
-    """Return how a run ended that an engine before this one made; None is unknown."""
     found = read_record(directory)
     if found is None or found.get("run") != run:
         return None
     if not found.get("released"):
-        # After a power cut the disk may hold less than what happened.
+        # After a power failure the disk may be behind.
         return Unreleased() if found.get("boot") and found["boot"] == boot() else None
     if found.get("status") not in {"done", "no_work", "failed", "killed"}:
         return None
-    # An engine of an older version has written no code.
+    # An older version has written no code.
     reason = Reason(str(found.get("reason_code") or ""), str(found.get("reason")))
     facts = kept_facts(found, directory)
     return Ended(Status(found["status"]), reason, found.get("exit_code"), facts)
 
 
 def kept_facts(record: Mapping[str, Any], directory: Path) -> dict[str, object]:
-    """Return what the ledger keeps of a record: all of it if it is small, else where it is."""
+    """Return the part of a record for the ledger: all of it if it is small, else its path."""
     kept = {key: value for key, value in record.items() if key not in {"released", "boot"}}
     if len(json.dumps(kept)) <= SMALL:
         return {"record": kept}
@@ -191,7 +190,6 @@ def kept_facts(record: Mapping[str, Any], directory: Path) -> dict[str, object]:
 
 
 def outputs_of(directory: Path | None) -> dict[tuple[str, str], Path]:
-    """Return the outputs that an earlier run has kept, by name and digest of their steps."""
     outputs: dict[tuple[str, str], Path] = {}
     if directory is None:
         return outputs
@@ -199,7 +197,7 @@ def outputs_of(directory: Path | None) -> dict[tuple[str, str], Path]:
     if record is None:
         raise RunError(f"{directory}: has no record of a run to resume")
     waiting = [record]
-    for world in waiting:  # grows while it is walked
+    for world in waiting:  # grows during the iteration
         for step in world.get("steps", ()):
             if step.get("output") and step.get("status") in {"done", "reused"}:
                 key = str(step.get("name")), str(step.get("digest"))
@@ -226,8 +224,7 @@ def summary(world: World) -> dict[str, object]:
 
 
 def boot() -> str:
-    """Return the id of this start of the machine; nothing where the system has none."""
-    with suppress(OSError):  # another system than Linux
+    with suppress(OSError):  # only Linux
         return _BOOT.read_text().strip()
     return ""
 
@@ -240,10 +237,10 @@ def put(path: Path, data: bytes) -> None:
 
 
 MIB: Final = 1 << 20
-SHORT: Final = 1 << 15  # bytes of an input that need no file
-SUPERVISED: Final = ".run"  # beside the files of a block, so with names that those will not have
+SHORT: Final = 1 << 15  # bytes of an input that needs no file
+SUPERVISED: Final = ".run"  # next to the files of a block, which cannot have such names
 SCRATCH: Final = ".work"
-_TRIES: Final = 3  # to hand a step to a launcher
+_TRIES: Final = 3  # to pass a step to a launcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +252,6 @@ class Bounds:
 
 
 class StepOutput(NamedTuple):
-    """The output of a step: how long, its SHA-256, and where it is: here, or in a file."""
-
     path: Path
     size: int
     sum: str
@@ -280,14 +275,14 @@ class StepOutput(NamedTuple):
 
 
 class LiveSteps:
-    """All that a run of a workflow has going: cancelled together, under one wall clock."""
+    """The steps in progress of a run, cancelled together, with one time limit."""
 
     def __init__(self, processes: Processes, at_once: int) -> None:
         self._processes = processes
         self._slots = asyncio.Semaphore(at_once)
         self._live: set[LiveRun] = set()
         self._ends_at = 0.0
-        self.reason = ""  # why all of it is to end, once it is
+        self.reason = ""  # why all of them are ended
         self.cancelled = asyncio.Event()
 
     def begin(self, timeout: timedelta) -> None:
@@ -312,9 +307,9 @@ class LiveSteps:
         *,
         begun: Callable[[], None] = lambda: None,
     ) -> tuple[Ended, bytes]:
-        """Run something when there is room for it; return its end and its short output.
+        """Run a step when there is room for it; return its end and its short output.
 
-        *begun* hears when there is room for it.
+        *begun* is called when there is room.
         """
         async with self._slots:
             if self.is_over:
@@ -326,7 +321,7 @@ class LiveSteps:
             self._live.add(run)
             try:
                 begun()
-                if self.cancelled.is_set():  # since it was held
+                if self.cancelled.is_set():  # since it was made
                     run.cancel(self.reason)
                 run.go()
                 return await run.ended(), run.output
@@ -341,7 +336,7 @@ class LiveSteps:
 
 
 class StepFolders:
-    """The folders of a run's steps; one that a step has left as it was serves the next."""
+    """The folders of a run's steps; an unchanged one is reused by the next step."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -350,7 +345,6 @@ class StepFolders:
         self._clearing: set[asyncio.Future[None]] = set()
 
     def take(self, step: int, files: Mapping[str, bytes]) -> Path:
-        """Return the folder of a step, with these files and an empty scratch directory."""
         if step not in self._folders:
             if not self._free:
                 self._free.append(self._directory / f"{step}.step")

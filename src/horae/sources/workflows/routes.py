@@ -1,4 +1,4 @@
-"""Run the workflows of a plan that a request brings with it."""
+"""Run the workflows of a plan in a request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 routes = Routes()
 _HINT: Final = "pass the text of a plan"
-AT_ONCE: Final = 4  # plans that requests bring and that run at the same time
+AT_ONCE: Final = 4  # concurrent plans of requests
 
 
 @dataclass(frozen=True)

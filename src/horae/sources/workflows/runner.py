@@ -1,6 +1,6 @@
 """Runs of workflows: the blocks of a plan, each after the one whose output it takes.
 
-First every block is made ready; if one cannot be, nothing runs. After a step that fails, the steps
+All blocks are prepared first; if one cannot be, nothing runs. After a step that fails, the steps
 that depend on it do not run; all others do.
 """
 
@@ -92,10 +92,10 @@ log = logging.getLogger(__name__)
 
 TAIL: Final = 4096  # bytes of a step's stderr in its record
 LOGGED: Final = 256 << 10  # bytes of it in the log of the run
-DEEPEST: Final = 100  # workflows inside one another
+DEEPEST: Final = 100  # nesting of workflows
 _BEYOND: Final = 4096  # bytes after those that are shown
-_PART: Final = 1 << 20  # bytes that are searched at a time
-_TIMED: Final = ("cron:", "at:")  # how the keys begin of receipts that a clock made
+_PART: Final = 1 << 20  # bytes searched at a time
+_TIMED: Final = ("cron:", "at:")  # prefixes of the keys of scheduled receipts
 _NO_AGENTS: Final = "an agent block needs an agent, and none is configured for this run"
 _NO_AGENT: Final = (
     "this block has no agent; write :agent NAME after its language,"
@@ -108,12 +108,10 @@ _UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 @dataclass(frozen=True, slots=True)
 class WorkflowOrder:
-    """A workflow that is to be run: what, from where, with what, and where its record goes."""
-
     plan: Plan
     world: World
     file: str
-    line: int  # of the file, at which the plan's text begins
+    line: int  # in the file, where the plan's text begins
     run: int | str
     directory: Path
     work: Path  # the directory of the plan
@@ -122,7 +120,7 @@ class WorkflowOrder:
     input: bytes = b""
     is_timed: bool = False
     planned_at: datetime | None = None
-    resume: Path | None = None  # the directory of a run whose outputs may be used again
+    resume: Path | None = None  # the directory of a run whose outputs may be reused
     filed: Filed | None = None
 
     @property
@@ -197,14 +195,14 @@ class WorkflowRunner:
             directory=place.data / "runs" / f"{now:%Y-%m-%d}" / run,
             work=(place.root / name).parent,
             timeout=place.timeout,
-            # A run inside a run rides in its parent's slot, so it must know of it.
+            # A run inside a run uses its parent's slot, so its number is passed on.
             environment={key: place.environ[key] for key in ("HORAE_RUN",) if key in place.environ},
             input=input,
             resume=resume,
         )
 
     async def make(self, order: WorkflowOrder, *, progress: Progress | None = None) -> WorkflowRun:
-        """Make a run that waits for its go, or raise RunError; *progress* hears of each step."""
+        """Make a run that waits to be started, or raise RunError; *progress* gets each step."""
         try:
             variables = _variables(order.plan.headlines[order.world.at].props)
         except ScheduleError as error:
@@ -215,7 +213,7 @@ class WorkflowRunner:
     async def run(
         self, order: WorkflowOrder, *, progress: Progress | None = None, why: str = "interrupted"
     ) -> records.Record:
-        """Run a workflow here and now; cancelled, it ends all that it started and says *why*."""
+        """Run a workflow; if cancelled, end all its processes with the reason *why*."""
         held = await self.make(order, progress=progress)
         held.go()
         try:
@@ -227,7 +225,7 @@ class WorkflowRunner:
         return held.record
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:  # noqa: ARG002
-        await self.processes.begin()  # then nothing of an engine before this one is alive
+        await self.processes.begin()  # then no process of an earlier engine is left
         return records.earlier_end(self.place.directory_of(run), run.number)
 
 
@@ -245,16 +243,16 @@ def the_world(plan: Plan, title: str | None, *, file: str) -> World:
 
 @dataclass(slots=True, eq=False)
 class _Step:
-    """A step of a run: its place in the flow, its record, its own bounds, what it has so far."""
+    """A step of a run: its place in the flow, its record, its limits, its results."""
 
     flow: FlowStep
     note: records.StepRecord
     tasks: dict[str, str | None]  # the outputs of its workflow
     timeout: timedelta | None
     memory: int | None
-    before: _Step | None = None  # the step whose output it takes
+    before: _Step | None = None  # the step whose output is its input
     followers: list[_Step] = field(default_factory=list)
-    ready: ReadyBlock | None = None  # None also for an agent block
+    ready: ReadyBlock | None = None  # None for an agent block, too
     output: records.StepOutput | None = None
     words: str = ""  # its last ones
 
@@ -276,7 +274,7 @@ class WorkflowRun:
         self.record, self._stages = _staged(order)
         self._steps = [step for _, steps in self._stages for step in steps]
         self._agents = dict(agent_blocks(order.plan))
-        # Packages of JavaScript: beside the plan and above it, up to the root.
+        # Packages of JavaScript: next to the plan and above it, up to the root.
         above = (each / "node_modules" for each in (order.work, *order.work.parents))
         root = runner.place.root
         packages = [str(each) for each in above if each.is_relative_to(root) and each.is_dir()]
@@ -290,18 +288,18 @@ class WorkflowRun:
         number, grace = order.number, self._bounds.grace
         base = (number, (), order.work, self._environment, order.directory)
         idle = None if order.filed is None else order.filed.policy.idle_timeout
-        self._spec = Spec(*base, is_reported=False, grace=grace, idle=idle)  # of all that is run
+        self._spec = Spec(*base, is_reported=False, grace=grace, idle=idle)  # for all processes
         self._secrets = tuple(sorted(guessed_secrets(self._environment) | hidden_bytes(given)))
         self._spellings = spellings_of(frozenset(self._secrets))
         self._before = records.outputs_of(order.resume)
         self._input = records.StepOutput.of(order.directory / "input.in", order.input)
         self._tools: dict[str, InstalledTool] = {}
         self._folders = records.StepFolders(order.directory)
-        self._lines: list[bytes] = []  # of the log, that are not written yet
+        self._lines: list[bytes] = []  # of the log, not yet written
         self._live = records.LiveSteps(runner.processes, self._bounds.at_once)
-        self._used: list[Mapping[str, object]] = []  # what runs of agents said that they used
-        self._is_late = False  # whether the wall clock of the whole run is over
-        self._limited: Ended | None = None  # how a usage limit ended the run of an agent
+        self._used: list[Mapping[str, object]] = []  # the usage that agents reported
+        self._is_late = False  # whether the time limit of the whole run has passed
+        self._limited: Ended | None = None  # the end of an agent's run by a usage limit
         self._end: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[None] | None = None
         try:
@@ -324,7 +322,7 @@ class WorkflowRun:
         try:
             self.record.write(self._directory, is_released=True)
         except OSError as error:
-            # Nothing may run of which an engine after this one could not know.
+            # Nothing may run that a later engine could not find out about.
             words = f"the record of the run cannot be written: {error.strerror}"
             self._end.set_result(Ended(Status.FAILED, Reason(ReasonCode.RECORD_UNWRITABLE, words)))
             return
@@ -349,7 +347,7 @@ class WorkflowRun:
                 await self._run_stage(Course(flow), steps)
             await self._folders.cleared()
             self._end.set_result(self._finish())
-        except asyncio.CancelledError:  # the loop is closing, and what runs dies with it
+        except asyncio.CancelledError:  # the loop is closing, and the processes are killed with it
             self._end.cancel()
             raise
         except OSError as error:  # a full disk, or a directory that was removed
@@ -523,7 +521,7 @@ class WorkflowRun:
             heap = filled(tool.heap or (), mebibytes=str(max(1, memory // records.MIB)))
             main = str(folder / ready.main)  # an absolute path stays one
             argv = (ready.found.path, *heap, *filled(tool.run, source=main))
-        # A step that says nothing itself may use as much as any run.
+        # Without a limit of its own, a step may use as much as any run.
         is_any = memory == self._bounds.memory
         is_any = is_any and self._runner.processes.limits.memory_max is not None
         facts = {
@@ -601,7 +599,7 @@ class WorkflowRun:
         note, step.output = step.note, output
         if note.persist:
             output.keep()
-        # A little more than is shown, so that no secret is cut in two and shown in part.
+        # More than is shown, so that no secret is cut and shown in part.
         beginning = self._masked(output.part(0, records.SHOWN + _BEYOND))[: records.SHOWN]
         is_cut = output.size > records.SHOWN
         step.tasks[note.name] = note.take_output(beginning, output.size, is_cut=is_cut)
@@ -648,7 +646,6 @@ class WorkflowRun:
         return masker.feed(data) + masker.rest()
 
     def _tells_secrets(self, output: records.StepOutput) -> bool:
-        """Tell whether a secret is in an output, which then does not outlive the run."""
         if not self._spellings:
             return False
         masker, at = Masker(self._spellings), 0
@@ -659,7 +656,6 @@ class WorkflowRun:
         return MASK in masker.rest()
 
     def _finish(self) -> Ended:
-        """Say how all of it ended, write that down, and leave only what is to be kept."""
         record, directory = self.record, self._directory
         self._write_log()
         bad = next((step for step in self._steps if step.note.status in _BAD), None)
@@ -667,7 +663,7 @@ class WorkflowRun:
         record.end(outcome, reason, code, now=self._clock.now())
         kept = set()
         for step in self._steps:
-            # A run that failed may be resumed where it ended.
+            # A failed run may be resumed.
             note, output = step.note, step.output
             is_wanted = note.output is not None and (note.persist or not record.is_good)
             if is_wanted and output is not None and not self._tells_secrets(output):
@@ -681,7 +677,7 @@ class WorkflowRun:
             log.warning("cannot write the record in %s: %s", directory, error)
         for each in directory.iterdir():
             if each.suffix in {".out", ".bin", ".in"} and each.name not in kept:
-                with suppress(OSError):  # it goes with the directory of the run
+                with suppress(OSError):  # it is removed with the directory of the run
                     os.remove(each)
         facts = records.kept_facts(to_builtins(record), directory) | total(self._used)
         if bad is not None:
@@ -708,7 +704,6 @@ class WorkflowRun:
         return Status.DONE, Reason(ReasonCode.COMPLETED, words), 0
 
     def _log(self, note: records.StepRecord, said: bytes) -> None:
-        """Add what a step said to the log of the run, when the next one has begun."""
         head = f"{note.name} ({note.where}): {note.status}"
         head += "" if note.seconds is None else f" in {note.seconds:.2f}s"
         head += "" if note.error is None else f": {note.error}"
@@ -729,7 +724,7 @@ class WorkflowRun:
 
 
 def _staged(order: WorkflowOrder) -> tuple[records.Record, list[tuple[Flow, list[_Step]]]]:
-    """Return the record before a run, and its workflows, parents first; a loop is a RunError."""
+    """Return the record before a run, and its workflows, parents first; RunError for a cycle."""
     stages: list[tuple[Flow, list[_Step]]] = []
     notes: list[str] = []
     lines = [order.line + place.line - 1 for place in order.plan.places()]
