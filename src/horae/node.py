@@ -328,7 +328,7 @@ class ClusterNode:
             )
             await worker.look_back()
             await self._bring_home(ledger)
-            can = worker.known, worker.abilities, lambda: worker.room
+            can = worker.known, worker.abilities, lambda: worker.most_jobs
             self._carrier = Carrier(self.ledger, *can, min(slots, queues.BATCH))
             parts: list[Coroutine[Any, Any, object]] = [
                 self._beat(generation),

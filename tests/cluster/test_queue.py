@@ -146,7 +146,7 @@ class Leader:
 
     @property
     def jobs(self) -> list[tuple[int, str]]:
-        return [(each.receipt, each.ability) for each in self.ledger.jobs]
+        return [(n, each.ability) for each in self.ledger.jobs for n in each.receipts]
 
 
 @story
@@ -160,7 +160,20 @@ async def test_a_job_says_what_its_machine_must_be() -> None:
         filed(4, agents=("wren",)),
     )
     assert leader.jobs == [(1, "any"), (2, "label:gpu"), (3, "host:hall"), (4, "host:hall")]
-    assert len({each.key for each in leader.ledger.jobs}) == 4
+    assert all(each.term == 7 for each in leader.ledger.jobs)
+
+
+@story
+async def test_of_many_receipts_each_machine_has_its_share_of_jobs() -> None:
+    leader = Leader()
+    leader.gate.capacity = Capacity(64, machines=(Machine("box", 32), Machine("hall", 32)))
+    await leader.let_in(*(filed(number) for number in range(1, 16)))
+    assert [len(each.receipts) for each in leader.ledger.jobs] == [1] * 15
+    leader.ledger.jobs.clear()
+    await leader.let_in(*(filed(number) for number in range(16, 40)))
+    assert [each.receipts for each in leader.ledger.jobs] == [
+        (n, n + 1, n + 2) for n in range(16, 40, 3)
+    ]
 
 
 @story
@@ -184,14 +197,13 @@ async def test_the_home_of_an_agent_is_asked_first_and_then_every_machine() -> N
 
 
 @story
-async def test_what_nobody_claims_is_put_in_again_under_another_key() -> None:
+async def test_what_nobody_claims_is_put_in_again() -> None:
     leader = Leader()
     await leader.let_in(filed(1), filed(2))
     leader.ledger.put(replace_status(leader.ledger.filed[2], Status.STARTING, "hall"))
     await leader.clock.advance(queue.AGAIN)
     await leader.launch.requeue()
     assert leader.jobs == [(1, "any"), (2, "any"), (1, "any")]
-    assert len({each.key for each in leader.ledger.jobs}) == 3
     assert leader.gate.machine_of(2) == "hall"
 
 
@@ -299,7 +311,9 @@ async def test_a_machine_is_done_with_a_job_whose_receipt_does_not_wait() -> Non
     ledger.put(replace_status(filed(1), Status.RUNNING, "hall"))
     later = changed(filed(2).receipt, start_at=NOW + SECOND)
     ledger.put(changed(filed(2), receipt=later))
-    assert [*await asyncio.gather(box.claim(1, 7), box.claim(2, 7), box.claim(3, 7))] == [True] * 3
+    assert [*await asyncio.gather(box.claim([1], 7), box.claim([2], 7), box.claim([3], 7))] == [
+        True
+    ] * 3
     assert ledger.filed[2].status is Status.WAITING
 
 
@@ -308,9 +322,9 @@ async def test_a_machine_is_done_with_a_job_of_a_leader_before() -> None:
     ledger = FakeLedger()
     ledger.put(filed(1))
     box = worker(ledger, newest_term=lambda: 8)
-    assert await box.claim(1, 7)
+    assert await box.claim([1], 7)
     assert ledger.filed[1].machine == ""
-    await box.claim(1, 8)
+    await box.claim([1], 8)
     assert ledger.filed[1].machine == "box"
 
 
@@ -318,9 +332,23 @@ async def test_a_machine_is_done_with_a_job_of_a_leader_before() -> None:
 async def test_a_machine_without_room_or_trust_claims_nothing() -> None:
     ledger = FakeLedger()
     ledger.put(filed(1))
-    assert not await worker(ledger, slots=0).claim(1, 7)
-    assert not await worker(ledger, may_claim=lambda: False).claim(1, 7)
+    assert not await worker(ledger, slots=0).claim([1], 7)
+    assert not await worker(ledger, may_claim=lambda: False).claim([1], 7)
     assert ledger.filed[1].status is Status.WAITING
+
+
+@story
+async def test_of_a_job_a_machine_claims_what_it_has_room_for_and_leaves_the_rest_to_others() -> (
+    None
+):
+    ledger = FakeLedger()
+    for number in (1, 2, 3):
+        ledger.put(filed(number))
+    assert not await worker(ledger, slots=2).claim([1, 2, 3], 7)
+    assert [ledger.filed[number].status for number in (1, 2, 3)] == [
+        Status.STARTING, Status.STARTING, Status.WAITING,
+    ]  # fmt: skip
+    assert await worker(ledger, slots=1, may_claim=lambda: True).claim([1, 2], 7)
 
 
 @story
@@ -329,7 +357,7 @@ async def test_a_database_that_is_away_is_an_error_of_the_claim_and_of_nothing_e
     box = worker(ledger)
     ledger.is_away = True
     with pytest.raises(LedgerWriteError):
-        await box.claim(1, 7)
+        await box.claim([1], 7)
     box.check()
     assert box.room == 2
 
@@ -345,8 +373,8 @@ def test_a_machine_is_able_to_do_what_it_is() -> None:
 async def test_a_machine_takes_no_more_jobs_at_a_time_than_it_has_room_for() -> None:
     taken: list[int] = []
 
-    async def take(number: int, _: int) -> bool:
-        taken.append(number)
+    async def take(numbers: Sequence[int], _: int) -> bool:
+        taken.extend(numbers)
         return True
 
     def room() -> int:
@@ -355,7 +383,7 @@ async def test_a_machine_takes_no_more_jobs_at_a_time_than_it_has_room_for() -> 
     ledger = await PostgresLedger.open(fresh(), is_shared=True)
     try:
         await carrier.prepare(ledger.address)
-        jobs = [QueueJob(number, "any", 1, str(number)) for number in range(1, 21)]
+        jobs = [QueueJob((number,), "any", 1) for number in range(1, 21)]
         await ledger.enqueue(jobs, term=1)
         box = carrier.Carrier(ledger, ["any"], lambda: ["any"] if room() > 0 else [], room)
         await first_of([box.run(take), until(lambda: len(taken) >= 3)])

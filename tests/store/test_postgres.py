@@ -398,7 +398,7 @@ class TestMembers:
         def send(connection: Any, jobs: Any) -> None:
             sent.append((jobs, connection.info.transaction_status.name))
 
-        jobs = [QueueJob(1, "any", 2, "1"), QueueJob(2, "host:east", 2, "2")]
+        jobs = [QueueJob((1,), "any", 2), QueueJob((2, 3), "host:east", 2)]
         async with opened(url, send=send) as ledger:
             term = await ledger.leases.lead("one", LONG)
             assert term is not None
@@ -419,7 +419,7 @@ class TestMembers:
 
         def jobs_of(filed: Sequence[Filed]) -> list[QueueJob]:
             asked_in.append(threading.current_thread())
-            return [QueueJob(each.number, "any", term, f"{len(asked_in)}") for each in filed]
+            return [QueueJob((each.number,), "any", term) for each in filed]
 
         def spoil(_: Any) -> None:
             raise ValueError
@@ -436,7 +436,7 @@ class TestMembers:
                 await ledger.decide_and_enqueue(first, jobs_of, now=NINE, term=term - 1)
             [filed] = await ledger.decide_and_enqueue(first, jobs_of, now=NINE, term=term)
             [(jobs, [commit])] = sent
-            assert jobs == [QueueJob(filed.number, "any", term, "1")]
+            assert jobs == [QueueJob((filed.number,), "any", term)]
             query = f"SELECT xmin::text FROM receipt WHERE number = {filed.number}"
             assert await ledger.read(lambda tx: tx.execute(query).fetchone()[0]) == commit
 
@@ -449,8 +449,7 @@ class TestMembers:
                 blocking, deciding, ledger.write(term, spoil), return_exceptions=True
             )
             assert isinstance(found[2], ValueError)
-            assert [each.key for each in sent[-1][0]] == ["3"]
-            assert set(asked_in) == {threading.current_thread()}
+            assert asked_in == [threading.current_thread()] * 3
 
     @story
     async def test_a_member_that_left_without_open_runs_is_not_said_to_be_lost(

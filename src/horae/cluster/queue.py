@@ -37,6 +37,8 @@ CANCEL: Final = "cancel"  # the event by which a leader requests the end of a ru
 ANY: Final = "any"  # the label that every node has
 HOME: Final = timedelta(seconds=2)  # for which only an agent's preferred node may take a receipt
 AGAIN: Final = timedelta(seconds=5)  # after which an unclaimed receipt is queued again
+SHARES: Final = 4  # jobs for each node, at least, if many receipts are queued together
+MOST: Final = 16  # receipts in one job
 
 
 def on_host(machine: str) -> str:
@@ -112,7 +114,7 @@ class Carried(Launch):
             numbers.clear()
             numbers.update(each.number for each in filed)
             new[:] = known + self._let_in(let_in(filed))
-            return [self._job(each) for each in new]
+            return self._jobs(new)
 
         try:
             return await self.ledger.decide_and_enqueue(steps, jobs_of, now=now, term=self.term)
@@ -225,15 +227,23 @@ class Carried(Launch):
             self.left(number, filed)
 
     async def _enqueue(self, some: Sequence[_Queued]) -> None:
-        jobs = [self._job(each) for each in some]
+        jobs = self._jobs(some)
         if jobs and not await self._is_written(self.ledger.enqueue(jobs, term=self.term)):
             for each in some:
                 each.tried_at = None
 
-    def _job(self, queued: _Queued) -> QueueJob:
-        number = queued.filed.number
-        key = f"{number}:{self.term}:{queued.tries}"  # a later attempt is another job
-        return QueueJob(number, self._ability(queued), self.term, key)
+    def _jobs(self, some: Sequence[_Queued]) -> list[QueueJob]:
+        """Return as few jobs as leave each node its share."""
+        machines = self.gate.capacity.machines or (None,)
+        size = max(1, min(MOST, len(some) // (SHARES * len(machines))))
+        numbers: dict[str, list[int]] = {}
+        for each in some:
+            numbers.setdefault(self._ability(each), []).append(each.filed.number)
+        return [
+            QueueJob(tuple(known[first : first + size]), ability, self.term)
+            for ability, known in numbers.items()
+            for first in range(0, len(known), size)
+        ]
 
     def _ability(self, queued: _Queued) -> str:
         """Return the label that a node must have; at first, that of the agent's preferred node."""
@@ -307,13 +317,18 @@ class Worker(Launch):
     def room(self) -> int:
         return self.card.slots - self._claiming - self._held
 
-    async def claim(self, number: int, term: int) -> bool:
-        """Claim a receipt and start it; False: it waits, and there is no slot for it here."""
-        self._claiming += 1
+    @property
+    def most_jobs(self) -> int:
+        """How many jobs have slots, if each is as large as a leader makes it."""
+        return -(-self.room // max(1, min(MOST, self.card.slots // SHARES)))
+
+    async def claim(self, numbers: Sequence[int], term: int) -> bool:
+        """Claim receipts and start them; False: one waits, and there is no slot for it here."""
+        self._claiming += len(numbers)
         try:
-            return await self._claims.add((number, term))
+            return await self._claims.add((numbers, term))
         finally:
-            self._claiming -= 1
+            self._claiming -= len(numbers)
 
     def hear(self, event: Event) -> None:
         if event.kind == CANCEL and event.receipt is not None:
@@ -337,9 +352,9 @@ class Worker(Launch):
     def _rides(self, filed: Filed) -> bool:
         return filed.parent is not None and filed.parent in self._stories
 
-    async def _claim_all(self, jobs: Sequence[tuple[int, int]]) -> Sequence[bool]:
+    async def _claim_all(self, jobs: Sequence[tuple[Sequence[int], int]]) -> Sequence[bool]:
         self.term = max(self.term, self.newest_term(), *(term for _, term in jobs))
-        numbers = [number for number, term in jobs if term == self.term]
+        numbers = [number for some, term in jobs if term == self.term for number in some]
         found = {each.number: each for each in await self.ledger.several(numbers)}
         now, stories, done = self.clock.now(), {}, {}
         room = self.card.slots - self._held
@@ -356,7 +371,7 @@ class Worker(Launch):
         await self._start_all([*stories.values()], None)
         done |= {number: story.run is not None for number, story in stories.items()}
         # What a previous leader queued is admitted again by this one.
-        return [term != self.term or done.get(number, False) for number, term in jobs]
+        return [term != self.term or all(done.get(n, False) for n in some) for some, term in jobs]
 
     def _leave(self, story: StartedRun, then: Filed | RunOver | None) -> None:
         super()._leave(story, then)

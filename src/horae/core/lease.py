@@ -99,12 +99,11 @@ class Renewal(NamedTuple):
 
 
 class QueueJob(NamedTuple):
-    """A receipt in the queue, the labels that its node must have, and the term of the job."""
+    """Receipts in the queue, the label that their node must have, and the term of the job."""
 
-    receipt: int
+    receipts: tuple[int, ...]
     ability: str
     term: int
-    key: str  # a second job with this key is not queued
 
 
 QueueJobs: TypeAlias = "Callable[[Sequence[Filed]], Sequence[QueueJob]]"

@@ -1,8 +1,8 @@
 """The carrier: delivers receipt numbers to nodes, at least once, with PgQueuer in our database.
 
-A job is a number and the term in which it was queued. A node that gets it late or twice finds that
-the receipt no longer waits, or that another leader decides. A lost job is queued again, so jobs
-need not survive a crash.
+A job is numbers and the term in which it was queued. A node that gets it late or twice finds that
+the receipts no longer wait, or that another leader decides. What a lost job held is queued again,
+so jobs need not survive a crash.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from horae.store.ledger import SqlLedger, Transaction
     from horae.store.pg_wire import DatabaseAddress
 
-    Take = Callable[[int, int], Awaitable[bool]]
+    Take = Callable[[Sequence[int], int], Awaitable[bool]]
 
 AGAIN: Final = 1.0  # seconds after the database did not respond
 LOOK: Final = timedelta(seconds=10)  # interval of polls without notifications
@@ -53,13 +53,11 @@ logging.getLogger("pgqueuer").setLevel(logging.CRITICAL)  # failures are retried
 
 
 def enqueue(connection: psycopg.Connection[Any], jobs: Sequence[QueueJob]) -> None:
-    """Queue jobs inside the open transaction; a known key is ignored."""
+    """Queue jobs inside the open transaction."""
     SyncQueries(SyncPsycopgDriver(connection)).enqueue(
         [each.ability for each in jobs],
-        [b"%d %d" % (each.receipt, each.term) for each in jobs],
+        [" ".join(map(str, (each.term, *each.receipts))).encode() for each in jobs],
         [0] * len(jobs),
-        dedupe_key=[each.key for each in jobs],
-        on_conflict="skip",
     )
 
 
@@ -67,14 +65,14 @@ def enqueue(connection: psycopg.Connection[Any], jobs: Sequence[QueueJob]) -> No
 class Carrier:
     """The jobs that one node may take.
 
-    *take* gets a receipt and the term of the job, and does not wait for the run; it returns whether
+    *take* gets receipts and the term of the job, and does not wait for the runs; it returns whether
     the job is done. *abilities* are the labels for which there is a slot, out of *known*.
     """
 
     ledger: SqlLedger
     known: Collection[str]
     abilities: Callable[[], Collection[str]]
-    room: Callable[[], int] = lambda: BATCH  # how many it can run now
+    room: Callable[[], int] = lambda: BATCH  # how many jobs it can take now
     batch: int = BATCH
     _driver: _LedgerDriver | None = None
 
@@ -100,8 +98,8 @@ class Carrier:
 
         async def told(job: Job) -> None:
             try:
-                receipt, _, term = (job.payload or b"0").partition(b" ")
-                is_done = await take(int(receipt), int(term or b"0"))
+                term, *receipts = map(int, (job.payload or b"0").split())
+                is_done = await take(receipts, term)
             except LedgerError as error:
                 raise RetryRequested(FULL, str(error)) from None
             if not is_done:
@@ -113,7 +111,6 @@ class Carrier:
             await manager.run(
                 dequeue_timeout=LOOK,
                 batch_size=self.batch,
-                max_concurrent_tasks=2 * self.batch,
                 shutdown_on_listener_failure=True,
                 log_aggregation_interval=timedelta(0),
             )
