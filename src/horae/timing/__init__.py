@@ -1,1 +1,0 @@
-"""When is that? Pure arithmetic of moments."""

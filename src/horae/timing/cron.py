@@ -33,9 +33,9 @@ from horae.timing.zone import changes, zone as find_zone
 __all__ = ["Cron", "CronError", "count_any", "is_phrase"]
 
 SECOND: Final = timedelta(seconds=1)
-# A month of one length that begins on one weekday is at most 40 years away.
+# A month of given length and first weekday recurs within 40 years.
 _LONGEST_WAIT: Final = 41
-# A rule that a clock change leaves out each time is given up after as many years.
+# A rule that a clock change skips each time is given up after as many years.
 _PATIENCE: Final = 150
 # No zone changes its clock twice within three days.
 _QUIET: Final = timedelta(days=3)
@@ -45,10 +45,10 @@ _BEFORE_ALL: Final = datetime(FIRST_YEAR - 1, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 @final
 class Cron:
-    """A cron rule in a zone; equal to another when both say the same in the same zone.
+    """A cron rule in a zone; rules with the same fields and zone are equal.
 
-    Moments come out in the zone of the rule. Compare them in UTC: Python compares two datetimes
-    of one zone by their wall time, and in an autumn night a later moment can have an earlier one.
+    Times are in the zone of the rule. Compare them in UTC: Python compares two datetimes of one
+    zone by their local time, and in an autumn night a later time can have an earlier one.
     """
 
     __slots__ = (
@@ -66,7 +66,7 @@ class Cron:
         self._first_minute = _lowest(self._minutes)
         self._first_hour = _lowest(self._hours)
 
-        # The two day fields become days of which any will do.
+        # The two day fields become sets of days, of which either matches.
         self._days = days & ALL_DAYS
         self._odd_days = days >> 32
         self._weekdays = (weekdays | weekdays >> 7 & 1) & _ALL_WEEK
@@ -75,13 +75,13 @@ class Cron:
         if names_none or self._days == ALL_DAYS or self._weekdays == _ALL_WEEK:
             self._days = ALL_DAYS
             self._odd_days = self._weekdays = self._odd_weekdays = 0
-        # The days for which it does not matter which month it is.
+        # The days that do not depend on the month.
         is_any_month = self._months == _ALL_MONTHS and not self._years
         self._sure_days = self._days & _SHORTEST_MONTH if is_any_month else 0
         self._expression = expression
         self._zone = zone
         self._tzinfo: tzinfo = UTC if zone == "UTC" else find_zone(zone)
-        self._hash: int | None = None  # reckoned when it is first asked for
+        self._hash: int | None = None  # computed on first use
 
     @property
     def expression(self) -> str:
@@ -97,11 +97,11 @@ class Cron:
 
     @property
     def never(self) -> bool:
-        """Whether the calendar has no day for the rule, as for 30 February."""
+        """Whether no day of the calendar matches, as for 30 February."""
         return not self._sure_days and self._wall_after(_BEFORE_ALL) is None
 
     def next(self, after: datetime) -> datetime | None:
-        """Return the first moment strictly after another, in the zone of the rule.
+        """Return the first time after another, in the zone of the rule.
 
         >>> cron = Cron("30 2 * * *", zone="Europe/Berlin")
         >>> cron.next(datetime.fromisoformat("2026-03-28T12:00Z")).isoformat()
@@ -113,7 +113,6 @@ class Cron:
         return list(islice(self._moments(self._local(after, "upcoming")), n))
 
     def between(self, start: datetime, end: datetime) -> Iterator[datetime]:
-        """Yield, one at a time and in order, the moments after start up to and with end."""
         local, limit = self._local(start, "between"), in_utc(self._local(end, "between"))
         return takewhile(lambda moment: moment <= limit, self._moments(local))
 
@@ -146,11 +145,10 @@ class Cron:
         )  # fmt: skip
 
     def _local(self, moment: datetime, asked: str) -> datetime:
-        """Return a moment as the clock of the zone shows it, the pass marked by its fold."""
         zone = self._tzinfo
         try:
             if moment.tzinfo is zone:
-                # Python takes 02:30 in a spring gap as it is; the clock never shows it.
+                # Python accepts 02:30 in a spring gap, which no clock shows.
                 return moment if zone is UTC else _with_offset_at(moment, moment, zone)
             if moment.tzinfo is UTC or moment.utcoffset() is not None:
                 return moment.astimezone(zone)
@@ -168,10 +166,10 @@ class Cron:
             moment = self._after(moment)
 
     # From here on a moment is a *local* datetime of the zone, and a *wall* time is one
-    # whose fold says nothing yet. Two of one zone are compared by what the wall shows.
+    # without a fold. Two of one zone are compared by their local time.
 
     def _after(self, local: datetime) -> datetime | None:
-        # The first and last year are left out, so that no offset leads out of the calendar.
+        # Without the first and last year, so that no offset leaves the calendar.
         if not 1 < local.year < 9999:
             if local.year > 1:
                 return None
@@ -181,10 +179,10 @@ class Cron:
         if zone is UTC:
             return wall
         if wall is None:
-            # No wall time is later, but the one before a change may come once more.
+            # No local time is later, but the one before a change may come once more.
             return (self._starred_after if self._starred else self._fixed_after)(local, None)
 
-        # As a rule the clock does not change in between, and one look shows it.
+        # Usually the clock does not change in between.
         moment = _with_offset_at(local, wall, zone)
         if self._starred:
             if moment == wall and wall - local < _QUIET:
@@ -198,7 +196,7 @@ class Cron:
 
     def _fixed_after(self, local: datetime, wall: datetime | None) -> datetime | None:
         if local.fold and (seam := _seam(local)):
-            # In the second pass all that the change repeats is over.
+            # In the second pass, everything that the change repeats is over.
             wall = self._wall_after(seam.high - SECOND)
         if wall is None:
             return None
@@ -220,7 +218,6 @@ class Cron:
         return wall
 
     def _wall_after(self, wall: datetime) -> datetime | None:
-        """Return the first wall time of the rule that is later, by whole seconds."""
         day = wall.day
         hour = wall.hour
         minute = wall.minute
@@ -313,8 +310,8 @@ _ALL_MONTHS: Final = (1 << 13) - 2
 _ALL_WEEK: Final = (1 << 7) - 1
 _SHORTEST_MONTH: Final = (1 << 29) - 2
 _EACH_WEEK: Final = sum(1 << 7 * week for week in range(6))
-# For each weekday that can be the first of a month: the bits of five weeks that stay in
-# their week when the week is turned to begin on that day.
+# For each first weekday of a month: the bits of five weeks that stay in
+# their week when the week is rotated to begin on that day.
 _STAYING: Final = tuple(
     sum((1 << 7 - first) - 1 << 7 * week for week in range(5)) for first in range(7)
 )
@@ -328,7 +325,7 @@ def month_length(year: int, month: int) -> int:
 
 
 def _odd_weekdays_in(odd: int, *, first: int, length: int) -> int:
-    """Return the days that `d#n` and `dL` mean in a month that begins on a weekday."""
+    """Return the days of `d#n` and `dL` in a month that begins on a weekday."""
     nth, last = odd & _FIVE_WEEKS, odd >> 35
     staying = _STAYING[first]
     turned = nth >> first & staying | nth << 7 - first & _FIVE_WEEKS & ~staying
@@ -336,7 +333,7 @@ def _odd_weekdays_in(odd: int, *, first: int, length: int) -> int:
 
 
 def _odd_days_in(odd: int, *, first: int, length: int) -> int:
-    """Return the days that `L`, `L-n`, `LW` and `nW` mean in a month that begins on a weekday."""
+    """Return the days of `L`, `L-n`, `LW` and `nW` in a month that begins on a weekday."""
     days = 0
     while odd:
         bit = _lowest(odd)
@@ -361,8 +358,6 @@ def _nearest_weekday(day: int, *, first: int, length: int) -> int:
 
 
 class _WallGap(NamedTuple):
-    """A clock change as the wall shows it: what lies in [low, high) is left out or repeated."""
-
     at: datetime
     low: datetime
     high: datetime
@@ -386,14 +381,14 @@ def _seam(wall: datetime) -> _WallGap | None:
 
 
 def _with_offset_at(local: datetime, wall: datetime, zone: tzinfo) -> datetime:
-    """Return the moment a wall time is when the clock stands as at another; it shows if not so."""
+    """Return a local time with the offset of another, even if the clock never shows it."""
     offset = zone.utcoffset(local)
     assert offset is not None
     return zone.fromutc(wall - offset)
 
 
 def in_utc(moment: datetime) -> datetime:
-    """Return a moment in UTC, the nearest there is if the calendar ends before it."""
+    """Return a time in UTC, or the nearest one in the calendar."""
     try:
         return moment.astimezone(UTC)
     except OverflowError:
@@ -416,9 +411,9 @@ def describe_any(crons: Sequence[Cron]) -> str:
 
 
 def count_any(crons: Sequence[Cron], start: datetime, end: datetime) -> int:
-    """Return how many moments after start, up to and with end, any of the rules of a zone names.
+    """Count the times after start, up to and with end, of any of the rules of a zone.
 
-    None of them is walked; for one rule they are those that `between` would yield.
+    They are computed without iteration; for one rule they are those of `between`.
     """
     first = _after_whole_second(in_utc(crons[0]._local(start, "count")))
     last = _after_whole_second(in_utc(crons[0]._local(end, "count")))
@@ -437,15 +432,13 @@ def count_any(crons: Sequence[Cron], start: datetime, end: datetime) -> int:
         was, now = stretch.start + stretch.before, stretch.start + stretch.offset
         if now > was and begin == stretch.start and not walls.count(now, now + SECOND):
             total += fixed.count(was, now) > 0
-        # On the second pass of a fold only rules with a star come again.
+        # In the second pass of a fold only rules with a star fire again.
         again = min(max(low, was), high)
         total += starred.count(low, again) + walls.count(again, high)
     return total
 
 
 class _Walls:
-    """The wall times that any of several rules names, counted a day at a time."""
-
     def __init__(self, crons: Sequence[Cron]) -> None:
         self._crons = crons
         self._times = [_times(cron) for cron in crons]
@@ -483,7 +476,7 @@ class _Walls:
         return (self._at(held)[0] & (1 << second) - 1).bit_count()
 
     def _at(self, held: tuple[bool, ...]) -> tuple[int, int]:
-        """Return the times of a day on which these of the rules hold, and how many they are."""
+        """Return the times of a day on which these rules match, and their number."""
         if held not in self._each:
             times = reduce(or_, compress(self._times, held), 0)
             self._each[held] = times, times.bit_count()
@@ -495,21 +488,18 @@ def _times(cron: Cron) -> int:
     return hours * sum(1 << bit * 60 for bit in bits(cron._minutes)) * cron._seconds
 
 
-# Nothing comes in the first and the last year of the calendar; a day from its ends no
-# offset leads out of it.
+# Nothing fires in the first and the last year of the calendar; a day from its ends no
+# offset leaves it.
 _FIRST_WALL: Final = datetime(2, 1, 1)  # noqa: DTZ001 - a wall time
 _AFTER_LAST_WALL: Final = datetime(9999, 1, 1)  # noqa: DTZ001 - a wall time
 
 
 def _after_whole_second(moment: datetime) -> datetime:
-    """Return the next whole second of UTC, as far as the calendar goes."""
     inner = min(max(moment.replace(tzinfo=None), datetime(1, 2, 1)), datetime(9999, 12, 1))  # noqa: DTZ001 - UTC
     return inner.replace(microsecond=0) + SECOND
 
 
 class _OffsetSpan(NamedTuple):
-    """Moments of UTC between two clock changes: the offset there, and the one before it."""
-
     start: datetime
     end: datetime
     offset: timedelta
@@ -520,7 +510,7 @@ def _stretches(first: datetime, last: datetime, zone: tzinfo) -> Iterator[_Offse
     if not isinstance(zone, ZoneInfo):
         yield _OffsetSpan(first, last, timedelta(), None)
         return
-    # A fold that began before the window may still go on in it.
+    # A fold that began before the window may extend into it.
     early = max(first, datetime(1, 1, 4)) - timedelta(days=2)  # noqa: DTZ001 - UTC throughout
     offset = zone.fromutc(early.replace(tzinfo=zone)).utcoffset()
     assert offset is not None

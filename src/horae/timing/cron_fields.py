@@ -1,4 +1,4 @@
-"""The fields of a cron expression: from text to one integer with a bit for each value."""
+"""The fields of a cron expression: text parsed to an integer with a bit for each value."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LAST_YEAR: Final = 2199
 
 
 class CronError(ScheduleError, code="cron"):
-    """A cron expression that cannot be read."""
+    """A cron expression that is not valid."""
 
     def __init__(
         self, expression: str, *, field: str, reason: str, column: int = 1, width: int = 1
@@ -49,7 +49,7 @@ class CronError(ScheduleError, code="cron"):
         super().__init__(f"cron {shown!r}: {field} {reason}")
 
     def caret(self) -> str:
-        """Return two lines: the expression, and a caret under the part that is wrong."""
+        """Return two lines: the expression, and a caret under the wrong part."""
         start = max(0, self.column - 1 - _SHOWN // 2)
         line = "".join(c if c.isprintable() else " " for c in self.expression[start:])[:_SHOWN]
         indent = self.column - 1 - start
@@ -85,7 +85,7 @@ _ANY_DAY: Final = ("*", "?")
 
 
 class FieldError(Exception):
-    """A part of a field that cannot be read; `read_masks` says where the field stands."""
+    """A part of a field that is not valid; `read_masks` adds the place of the field."""
 
     def __init__(self, field: CronField, part: str, reason: str) -> None:
         super().__init__(reason)
@@ -166,7 +166,7 @@ def _item(field: CronField, item: str) -> int:
     if body == "*":
         return _series(field.low, field.high, step or 1)
 
-    # Most ranges are this plain; the rest are read with care.
+    # The usual case, parsed faster.
     first, dash, last = body.partition("-")
     if first in values and last in values and values[first] <= values[last]:
         return _series(values[first], values[last], step or 1)
@@ -261,7 +261,7 @@ def _miscounted(expression: str) -> CronError:
 
 
 def _not_a_nickname(word: str) -> str:
-    from difflib import get_close_matches  # only a refusal pays for it
+    from difflib import get_close_matches  # only errors need it
 
     lower = word.lower()
     if lower == "@reboot":
@@ -303,7 +303,7 @@ def _unwrapped(field: CronField, low: int, high: int, step: int) -> str:
 
 
 def _unknown(field: CronField, item: str, text: str) -> str:
-    from difflib import get_close_matches  # only a refusal pays for it
+    from difflib import get_close_matches  # only errors need it
 
     if not item:
         return "has an empty item in its list; remove the extra comma"
@@ -323,7 +323,7 @@ def _unknown(field: CronField, item: str, text: str) -> str:
 
 
 def field_text(values: Iterable[int], low: int, high: int, names: Sequence[str] = ()) -> str:
-    """Return values as the text of a field that goes from *low* to *high*.
+    """Return values as the text of a field with bounds.
 
     >>> field_text({1, 2, 3, 9}, 0, 23), field_text(range(0, 60, 15), 0, 59)
     ('1-3,9', '*/15')
@@ -343,7 +343,7 @@ def field_text(values: Iterable[int], low: int, high: int, names: Sequence[str] 
 
 
 def clock_fields(minutes: Iterable[int]) -> list[tuple[str, str]]:
-    """Return the fewest minute and hour fields that name some minutes of the day.
+    """Return the fewest minute and hour fields for minutes of the day.
 
     >>> clock_fields([570, 1020, 1050]), clock_fields(range(0, 1440, 15))
     ([('30', '9'), ('0,30', '17')], [('*/15', '*')])

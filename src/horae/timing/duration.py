@@ -1,7 +1,7 @@
-"""Lengths of time: `90s`, `10m`, `1h30m`, `3d`, `1w`; the units stand in order, the longest first.
+"""Durations: `90s`, `10m`, `1h30m`, `3d`, `1w`; the longest unit comes first.
 
-Members of a crew have a smaller grammar of their own, in which a bare number is milliseconds. Their
-waits between two ticks grow while they find no work.
+Members of a crew have a smaller grammar, in which a bare number is milliseconds. Their waits
+between two ticks grow while they find no work.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UNITS: Final = {
     "ms": timedelta(milliseconds=1),
 }
 
-# Longer is a slip of the finger, and would leave the calendar when added to now.
+# Longer is a typing error, and would exceed the calendar when added to now.
 LONGEST: Final = timedelta(days=36525)
 
 _DURATION: Final = re.compile(
@@ -30,7 +30,7 @@ _DURATION: Final = re.compile(
 )
 _CADENCE: Final = re.compile(r"([0-9]+)[ \t]*([smh]?)")
 
-# What people write instead, so that the message can say what would be right.
+# Common other spellings, for the suggestion in the error.
 _LOOSE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)\s*")
 _WORDS: Final = {
     **dict.fromkeys(("w", "wk", "wks", "week", "weeks"), "w"),
@@ -51,7 +51,7 @@ class DurationError(ScheduleError, code="duration"):
 
 
 def parse_duration(text: str, *, allow_zero: bool = False) -> timedelta:
-    """Return the length of time that a setting names.
+    """Parse the duration in a setting.
 
     >>> parse_duration("90s"), parse_duration("1h30m"), parse_duration("1w")
     (datetime.timedelta(seconds=90), datetime.timedelta(seconds=5400), datetime.timedelta(days=7))
@@ -77,7 +77,7 @@ def parse_duration(text: str, *, allow_zero: bool = False) -> timedelta:
 
 
 def parse_cadence(text: str) -> timedelta:
-    """Return the length of time of a member's `:INTERVAL:`; a bare number is milliseconds."""
+    """Parse the `:INTERVAL:` of a member; a bare number is milliseconds."""
     if match := _CADENCE.fullmatch(text):
         number, unit = match.groups()
         return _checked(text, [(number, unit or "ms")], allow_zero=False)
@@ -90,7 +90,7 @@ def parse_cadence(text: str) -> timedelta:
 
 
 def format_duration(length: timedelta) -> str:
-    """Return a length of time as a setting would name it, cut to the millisecond."""
+    """Return a duration as a setting has it, truncated to milliseconds."""
     if length <= -_UNITS["ms"]:
         return f"-{format_duration(-length)}"
     if length and not length % _UNITS["w"]:
@@ -117,7 +117,7 @@ def _checked(text: str, parts: list[tuple[str, str]], *, allow_zero: bool) -> ti
 
 
 def loose_duration(text: str) -> timedelta | None:
-    """Return what a length of time says, or was probably meant to say.
+    """Return the duration that a text means or probably means.
 
     >>> loose_duration("1h 30min"), loose_duration("1.5 hours"), loose_duration("infinity")
     (datetime.timedelta(seconds=5400), datetime.timedelta(seconds=5400), None)
@@ -137,7 +137,7 @@ def loose_duration(text: str) -> timedelta | None:
 IDLE_FLOOR: Final = timedelta(minutes=1)
 IDLE_CAP: Final = timedelta(minutes=30)
 
-# So many failures in a row are bad luck; one more, and the member is stuck.
+# So many failures in a row are not unusual; one more, and the member is stuck.
 STUCK_AFTER: Final = 3
 
 # A restart loop must stay cheap: no first tick comes sooner than this.
@@ -145,12 +145,6 @@ FIRST_WAIT: Final = timedelta(minutes=1)
 
 
 def delay_after(base: timedelta, streak: int) -> timedelta:
-    """Return the wait before the next tick, after *streak* idle ones.
-
-    >>> breather = timedelta(seconds=45)
-    >>> [delay_after(breather, n).seconds for n in range(8)]
-    [45, 60, 120, 240, 480, 960, 1800, 1800]
-    """
     if streak <= 0:
         return base
     # Clamp before doubling: one idle day would overflow timedelta. The cap is on the backoff,
@@ -167,6 +161,6 @@ def first_delay(interval: timedelta, elapsed: timedelta | None) -> timedelta:
     """Return the wait after a restart, *elapsed* after the last tick; None: never ticked."""
     if elapsed is None:
         return FIRST_WAIT
-    # A last tick in the future is a clock that was set back, and waits one interval at most.
+    # A last tick in the future: the clock was set back. The wait is one interval at most.
     passed = min(max(elapsed, timedelta()), interval)
     return max(FIRST_WAIT, interval - passed)

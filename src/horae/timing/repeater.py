@@ -1,9 +1,9 @@
-"""Repeaters: what `+1d`, `++1w` and `.+2d/4d` mean, and when they come round.
+"""Repeaters: `+1d`, `++1w` and `.+2d/4d`, and the times of their occurrences.
 
-All counting is done on the wall clock of a zone, as Emacs Org does it, and only then mapped to
-moments. A month too short for the day runs over into the next one, and each shift starts from the
-date of the last: 31 January +1m is 3 March, then 3 April, 3 May. A repeater and its anchor, the
-wall time of the stamp, make a grid: the anchor, the anchor shifted once, twice, and so on.
+Everything is computed in local time, as in Emacs Org, and only then mapped to UTC. A month too
+short for the day overflows into the next one, and each shift starts from the date of the last: 31
+January +1m is 3 March, then 3 April, 3 May. A repeater and its anchor, the local time of the
+timestamp, make a grid: the anchor, the anchor shifted once, twice, and so on.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 _REPEATER: Final = re.compile(r"(\.\+|\+\+?)([0-9]+)([hdwmy])(?:/([0-9]+)([hdwmy]))?")
 _BEGINNING: Final = re.compile(r"(\.\+|\+\+?)([0-9]*)(.*)", re.DOTALL)
-_MOST: Final = 999_999  # further than this nobody plans, not even in hours
+_MOST: Final = 999_999  # a larger count is a typing error, even in hours
 
 CLOCK: Final = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])(?:-([01]?[0-9]|2[0-3]):([0-5][0-9]))?")
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TOKEN: Final = re.compile(r"\S+")
 
-# A delay with two dashes is for the first occurrence only, so a shift spends it.
+# A delay with two dashes is for the first occurrence only, so a shift removes it.
 _FIRST_ONLY: Final = re.compile(r"\s--[0-9]+[hdwmy](?=[\s>])")
 
 _DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -49,19 +49,18 @@ class TimestampError(ScheduleError, code="timestamp"):
 
 class RepeaterError(TimestampError, code="repeater"):
     def __init__(self, text: str, *, wrong: str, fault: str, fix: str = "") -> None:
-        self.fault = fault  # in one word, as `horae check` has it in a code
-        self._parts = wrong, fix  # what a finding tells apart, and the reason has in one
+        self.fault = fault  # the code of the finding of `horae check`
+        self._parts = wrong, fix  # separate in a finding, joined in the reason
         super().__init__(text, reason="; ".join(filter(None, (wrong, fix))))
 
     @property
     def parts(self) -> tuple[str, str]:
-        """What is wrong, and how to mend it; that may be empty."""
         return self._parts
 
 
 class RepeaterKind(StrEnum):
-    CUMULATE = "+"  # from the old date, one interval further
-    CATCH_UP = "++"  # from the old date, the first interval that ends in the future
+    CUMULATE = "+"  # from the old date, one interval later
+    CATCH_UP = "++"  # from the old date, the first one in the future
     RESTART = ".+"  # from the day it was done; hours from the minute it was done
 
 
@@ -80,7 +79,7 @@ _FIXED: Final = {
 }
 _INSTANT: Final = timedelta(microseconds=1)
 _MONTHS: Final = {Unit.MONTH: 1, Unit.YEAR: 12}
-# How Org compares the two halves of a habit.
+# How Org compares the two parts of a habit.
 _ABOUT: Final = {**_FIXED, Unit.MONTH: timedelta(days=30.4), Unit.YEAR: timedelta(days=365.25)}
 
 
@@ -103,7 +102,7 @@ class Repeater(Struct, frozen=True, omit_defaults=True):
         return f"{self.kind}{self.count}{self.unit}{habit}"
 
     def nth(self, anchor: datetime, n: int) -> datetime | None:
-        """Return the wall time after *n* shifts of the anchor; None past the year 9999."""
+        """Return the local time after *n* shifts of the anchor; None after the year 9999."""
         if self.unit in _MONTHS:
             return _months_on(anchor, self.count * _MONTHS[self.unit], n)
         try:
@@ -122,17 +121,17 @@ class Repeater(Struct, frozen=True, omit_defaults=True):
             at = self._moment(anchor, n, zone)
             if at is None or at > end:
                 return
-            # All the places inside one gap are the same moment.
+            # All local times in a gap are the same time.
             if at > last:
                 yield at
                 last = at
 
     def how_many(self, anchor: datetime, start: datetime, end: datetime, *, zone: ZoneInfo) -> int:
-        """Return how many moments `between` would yield, without walking them."""
+        """Count the times of `between` without iterating over them."""
         if start >= end:
             return 0
         places = self._place_after(anchor, end, zone) - self._place_after(anchor, start, zone)
-        # All the places inside one gap, and the one at its end, are the same moment.
+        # All local times in a gap, and the one at its end, are the same time.
         for change in changes(zone, start, end):
             if change.is_gap:
                 low, high = ((change.at + off).replace(tzinfo=None) for off in change[1:])
@@ -141,7 +140,7 @@ class Repeater(Struct, frozen=True, omit_defaults=True):
         return places
 
     def shift(self, anchor: datetime, *, now: datetime, zone: ZoneInfo) -> datetime | None:
-        """Return the wall time a stamp moves to when it is done now; None past the year 9999."""
+        """Return the local time of a timestamp once done now; None after the year 9999."""
         if self.kind is RepeaterKind.CUMULATE:
             return self.nth(anchor, 1)
         if self.kind is RepeaterKind.RESTART:
@@ -156,9 +155,8 @@ class Repeater(Struct, frozen=True, omit_defaults=True):
         return None if wall is None else instant(wall, zone)
 
     def _place_after(self, anchor: datetime, moment: datetime, zone: ZoneInfo) -> int:
-        """Return the first place of the grid whose moment is after this one."""
         n = self._place_after_wall(anchor, local(moment, zone))
-        # On the second pass of a fold, later wall times have already been. A fold is
+        # In the second pass of a fold, later local times have already been. A fold is
         # no longer than a day, so this ends after a few hours' steps.
         while (at := self._moment(anchor, n, zone)) is not None and at <= moment:
             n += 1
@@ -169,7 +167,7 @@ class Repeater(Struct, frozen=True, omit_defaults=True):
             return max(0, (wall - anchor) // (self.count * _FIXED[self.unit]) + 1)
         step = self.count * _MONTHS[self.unit]
         months = (wall.year - anchor.year) * 12 + wall.month - anchor.month
-        # A day that ran over is one month further on, so begin one place early.
+        # A day that overflowed is one month later, so begin one index early.
         n = max(0, months // step - 1)
         while (place := self.nth(anchor, n)) is not None and place <= wall:
             n += 1
@@ -183,7 +181,7 @@ class Anchor(NamedTuple):
 
 
 def parse_repeater(text: str, *, has_time: bool = True) -> Repeater:
-    """Return the repeater that a token of a timestamp says.
+    """Parse the repeater of a timestamp.
 
     >>> parse_repeater(".+2d/4d")
     Repeater(kind=<RepeaterKind.RESTART: '.+'>, count=2, unit=<Unit.DAY: 'd'>,
@@ -213,9 +211,9 @@ def parse_at(at: str) -> Anchor:
 
 
 def repeat(stamp: str, *, now: datetime, zone: str = "UTC") -> str | None:
-    """Return the timestamp as it stands after it was done now; None if it does not repeat.
+    """Return a timestamp once done now; None if it does not repeat.
 
-    Every byte but those of date, day name, time and a spent delay is kept.
+    Only date, day name, time and a used delay change.
 
     >>> now = datetime.fromisoformat("2026-06-09T12:00Z")
     >>> repeat("<2026-06-06 Sat 06:00-07:30 ++1w -2d>", now=now)
@@ -240,7 +238,7 @@ def repeat(stamp: str, *, now: datetime, zone: str = "UTC") -> str | None:
     if tokens.clock and moved.time() != anchor.start.time():
         clock = f"{moved:%H:%M}"
         if anchor.end is not None:
-            # Both ends move by as much, and either may pass midnight.
+            # Both ends move by the same amount, and either may pass midnight.
             further = (moved - anchor.start) // timedelta(minutes=1)
             hour, minute = divmod(anchor.end.hour * 60 + anchor.end.minute + further, 60)
             clock += f"-{hour % 24:02}:{minute:02}"
@@ -283,7 +281,7 @@ def _read(stamp: str) -> _StampParts:
 
 
 def _is_day(token: re.Match[str], when: re.Match[str] | None) -> bool:
-    """Whether a word is a day name: an English one, or in its place right after the date."""
+    """Return whether a word is a day name: an English one, or right after the date."""
     word = token[0].rstrip(".")
     if word.lower() in _FULL_NAMES | _SHORT_NAMES:
         return True
@@ -312,9 +310,10 @@ def _anchor(text: str, day: str, clock: str | None) -> Anchor:
 
 
 def _day_name(written: str, old: datetime, new: datetime) -> str:
-    """Return the name of the new day, written the way the old one was.
+    """Return the name of the new day in the form of the old one.
 
-    A word that is no English name stays while it is true, and else becomes the short English one.
+    A word that is not an English name stays if it is still right, and else becomes the short
+    English name.
     """
     bare = written.rstrip(".")
     is_full = bare.lower() in _FULL_NAMES
@@ -357,11 +356,11 @@ def _count(text: str, number: str) -> int:
 
 def _months_on(anchor: datetime, step: int, n: int) -> datetime | None:
     months, day = n * step, anchor.day
-    # After 400 years the calendar begins again, and so does the row of months.
+    # After 400 years the calendar repeats.
     for turn in range(1, min(n, 4800) + 1 if day > 28 else 0):
         length = month_length(*_month_after(anchor, turn * step))
         if day > length:
-            # The day runs over into the next month, and is early enough now to fit every month.
+            # The day overflows into the next month, after which every month is long enough.
             day, months = day - length, months + 1
             break
     year, month = _month_after(anchor, months)
@@ -374,7 +373,7 @@ def _month_after(anchor: datetime, months: int) -> tuple[int, int]:
 
 
 def stamp_text(anchor: datetime, repeater: Repeater | None, *, has_time: bool = True) -> str:
-    """Return a wall time and how it repeats as a timestamp.
+    """Return a local time and its repeater as a timestamp.
 
     >>> stamp_text(datetime(2026, 6, 5, 17, 30), parse_repeater("++2w"))
     '<2026-06-05 Fri 17:30 ++2w>'

@@ -1,11 +1,10 @@
-"""Zones by name, and the way from a time on the wall to the moment it means.
+"""Zones by name, and the conversion of local times.
 
-A wall time is a naive datetime: what a clock in the zone shows. Where the clock jumps forward (a
-gap) a wall time never comes, and means the first moment after the jump; where it goes back (a
-fold) it comes twice, and means the first pass.
+A local (wall) time is a naive datetime. In a gap, where the clock jumps forward, it means the first
+moment after the jump; in a fold, where the clock goes back, it means the first of its two passes.
 
-A time as RFC 3339 writes it keeps the offset it was written with. A leap second is read as the
-second after it, as in Unix time. Digits beyond the microsecond are cut off.
+A time in RFC 3339 keeps its offset. A leap second is read as the second after it, as in Unix time.
+Digits beyond the microsecond are cut off.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from horae.errors import ScheduleError
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9][A-Za-z0-9_+-]*){0,2}")
 _LONGEST = 64
 
-# Debian installs the database twice more: `right/` counts leap seconds, so its
-# moments are not ours, and `localtime` is whatever the machine is set to.
+# Debian installs the database twice more: `right/` counts leap seconds,
+# and `localtime` is the setting of the machine.
 _NOT_A_PLACE = ("right/", "posix/", "localtime", "posixrules")
 
 _OFFSET = re.compile(r"(?:UTC|GMT)? ?([+-])(\d{1,2})(?::?(\d\d))?")
@@ -47,7 +46,7 @@ class ZoneError(ScheduleError, code="zone"):
 
 
 class ClockChange(NamedTuple):
-    """A clock change: when it is, and how far the clock stands from UTC on either side."""
+    """A clock change: its time, and the offsets from UTC before and after."""
 
     at: datetime
     before: timedelta
@@ -60,7 +59,7 @@ class ClockChange(NamedTuple):
 
 @lru_cache(maxsize=64)
 def zone(name: str) -> ZoneInfo:
-    """Return the zone with this name, spelled as the time zone database spells it.
+    """Return a zone by the exact name in the time zone database.
 
     >>> zone("Europe/Berln")
     Traceback (most recent call last):
@@ -71,7 +70,7 @@ def zone(name: str) -> ZoneInfo:
         raise _refusal(name)
     try:
         return ZoneInfo(name)
-    # A directory (`Europe`) and a file that is no zone (`leapseconds`) fail differently.
+    # A directory (`Europe`) and a file that is not a zone (`leapseconds`) fail differently.
     except (KeyError, ValueError, OSError):
         raise _refusal(name) from None
 
@@ -80,8 +79,8 @@ def instant(wall: datetime, zone: ZoneInfo) -> datetime:
     early, late = _offsets(wall, zone)
     try:
         if early < late:
-            # Read with the offset after the jump the wall time lies before the jump, and the
-            # other way round, so the jump is between the two.
+            # With the offset after the jump the local time is before the jump, and vice
+            # versa, so the jump is between the two.
             before = (wall - late).replace(tzinfo=UTC, microsecond=0)
             after = (wall - early).replace(tzinfo=UTC, microsecond=0)
             return _first_change(before, after, zone)
@@ -104,10 +103,10 @@ def is_fold(wall: datetime, zone: ZoneInfo) -> bool:
 
 
 def changes(zone: ZoneInfo, start: datetime, end: datetime) -> Iterator[ClockChange]:
-    """Yield the clock changes of a zone after start, up to and including end, in order."""
+    """Yield the clock changes of a zone after start, up to and with end, in order."""
     require_aware(start)
     require_aware(end)
-    # Stay two days inside the calendar, where every zone can say what its clock shows.
+    # Two days inside of the calendar, where every zone can be computed.
     first, last = _DAWN + 2 * _DAY, _DUSK.replace(microsecond=0) - 2 * _DAY
     here = max(start.astimezone(UTC).replace(microsecond=0), first)
     end = min(end.astimezone(UTC), last)
@@ -127,7 +126,7 @@ def changes(zone: ZoneInfo, start: datetime, end: datetime) -> Iterator[ClockCha
 
 
 def _offsets(wall: datetime, zone: ZoneInfo) -> tuple[timedelta, timedelta]:
-    """Return the offsets of the first and of the second pass: unequal only at a change."""
+    """Return the offsets of the first and of the second pass; they differ only at a change."""
     if wall.tzinfo is not None:
         raise ValueError(f"a local time must not have a time zone: {wall.isoformat()}")
     early = zone.utcoffset(wall.replace(fold=0) if wall.fold else wall)
@@ -167,7 +166,7 @@ def _refusal(name: str) -> ZoneError:
         reason = "is an offset; use a name such as Europe/Berlin to follow clock changes"
         sign, hours, minutes = offset[1], int(offset[2]), int(offset[3] or 0)
         if not minutes and 1 <= hours <= (14 if sign == "+" else 12):
-            # POSIX counts westward, so the sign of a fixed zone is the other way round.
+            # POSIX counts westward, so the sign of a fixed zone is inverted.
             suggestion = f"Etc/GMT{'-' if sign == '+' else '+'}{hours}"
     elif suggestion := _nearest(name):
         reason = "no such time zone"
@@ -181,14 +180,14 @@ def _places() -> dict[str, str]:
 
 
 def _nearest(name: str) -> str | None:
-    from difflib import get_close_matches  # only a refusal pays for it
+    from difflib import get_close_matches  # only errors need it
 
     wanted = name.strip().replace(" ", "_").lower()
     known = _places()
     if wanted in known:
         return known[wanted]
 
-    # A city alone, or on the wrong continent, is the commonest slip: `Berlin`, `new york`.
+    # A city alone, or on the wrong continent, is the most common mistake: `Berlin`, `new york`.
     cities = {low.rpartition("/")[2]: place for low, place in known.items() if "/" in low}
     city = wanted.rpartition("/")[2]
     if city in cities:
@@ -220,7 +219,7 @@ class Rfc3339Error(ScheduleError, code="rfc3339"):
 
 
 def parse_rfc3339(text: str) -> datetime:
-    """Return the moment, aware and with the offset it was written with.
+    """Parse a time in RFC 3339, which keeps its offset.
 
     >>> parse_rfc3339("2026-03-25T09:00:00-04:00").isoformat()
     '2026-03-25T09:00:00-04:00'
@@ -239,7 +238,8 @@ def parse_rfc3339(text: str) -> datetime:
         moment = datetime.fromisoformat(known.upper())
         utc = moment.astimezone(UTC)
         if not moment.utcoffset() and len(offset) > 1:
-            # Three ways to write no offset: only a name of its own keeps this from being Z.
+            # Three spellings of an unknown offset: only a name of its own distinguishes this from
+            # Z.
             moment = moment.replace(tzinfo=timezone(timedelta(), offset))
         if not is_leap:
             return moment
@@ -252,7 +252,7 @@ def parse_rfc3339(text: str) -> datetime:
 
 
 def format_with_offset(moment: datetime) -> str:
-    """Return the moment with its own offset, and a fraction only if it has one."""
+    """Return a time with its offset, and a fraction only if it has one."""
     offset = require_aware(moment)
     if offset % timedelta(minutes=1):  # seconds, as before 1972
         return format_with_offset(moment.astimezone(UTC))
@@ -263,7 +263,7 @@ def format_with_offset(moment: datetime) -> str:
 
 
 def require_aware(moment: datetime) -> timedelta:
-    """Return the offset; Python would take a naive time for the machine's own, silently."""
+    """Return the offset; Python would silently treat a naive time as local to the machine."""
     offset = moment.utcoffset()
     if offset is None:
         raise ValueError(f"the time needs a time zone: {moment.isoformat()}")
