@@ -1,1 +1,1 @@
-"""Optional parts: nothing in the core, the sources or the store imports them."""
+"""Optional parts, which core, sources and store do not import."""

@@ -1,8 +1,8 @@
-"""What becomes of plans in some days: the rules of the engine, without an engine or a ledger.
+"""Simulation of plans over some days: the rules of the engine, without an engine or a ledger.
 
-One walk from each moment at which something happens to the next: a time is due, a run ends, a
-jitter, a retry or a pause is over. The functions that the engine asks say what is decided, who may
-start and what follows; no process runs, and nothing is written.
+It steps from each event to the next: a time is due, a run ends, a jitter, a retry or a pause is
+over. Decisions, admission and follow-ups are the functions of the engine; no process runs, and
+nothing is written.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from horae.timing.cron import count_any
 if TYPE_CHECKING:
     from horae.core.ports import Listed
 
-_TIME_LIMIT: Final = timedelta(hours=2)  # of a run that has none of its own
+_TIME_LIMIT: Final = timedelta(hours=2)  # of a run without one
 _NO_TIME: Final = timedelta(0)
-_PACE: Final = timedelta(hours=1)  # from one report of the progress to the next
-_BATCH: Final = 4096  # receipts that are over and wait to be put in order
+_PACE: Final = timedelta(hours=1)  # between two reports of the progress
+_BATCH: Final = 4096  # final receipts that are sorted together
 _AGAIN: Final = timedelta(seconds=1)
 _TICK: Final = "tick:"
 _DONE: Final = Reason(ReasonCode.COMPLETED, "simulated")
@@ -65,9 +65,9 @@ class Outage(NamedTuple):
 
 
 class Simulation:
-    """Some days of entries; a run takes as long as *lengths* has for its entry, else no time.
+    """Some days of entries; *lengths* has the duration of each entry's runs, by default none.
 
-    *entries* and *filed* are what a ledger knows that has taken over the plans at *start*.
+    *entries* and *filed* are those of a ledger that has read the plans at *start*.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Simulation:
         self.trace: Callable[[str], object] | None = None  # gets a line of each event
         self._capacity = capacity
         self._now = self._told_at = self.start
-        self._end = self._until = self.start + length  # of all, and of the engine that runs
+        self._end = self._until = self.start + length  # of all, and of the running engine
         self._entries = {
             each.number: _SimulatedEntry(each, each.item, (lengths or {}).get(each.item.origin))
             for each in entries
@@ -95,14 +95,14 @@ class Simulation:
         self._followers = [
             each for each in self._entries.values() if isinstance(each.rule, AfterRule)
         ]
-        self._due: list[tuple[datetime, int]] = []  # when entries are due, or were to be
-        self._pauses: list[tuple[datetime, int]] = []  # when pauses of entries are over
+        self._due: list[tuple[datetime, int]] = []  # when entries are due
+        self._pauses: list[tuple[datetime, int]] = []  # when pauses end
         self._ends: list[tuple[datetime, int]] = []  # when runs of receipts end
         self._gate = Gate(capacity)
-        self._live: dict[int, Filed] = {}  # what runs, in the order of starts
+        self._live: dict[int, Filed] = {}  # running receipts, in the order of starts
         self._open: dict[int, Filed] = {}
-        self._over: list[Filed] = []  # and to be given away
-        self._unsettled: list[Filed] = []  # what is over, until it is known what follows
+        self._over: list[Filed] = []  # final receipts to be yielded
+        self._unsettled: list[Filed] = []  # final receipts whose followers are not filed yet
         self._number = 0
         for state in self._entries.values():
             self._arm(state)
@@ -112,7 +112,7 @@ class Simulation:
                 self._keep(self._entries[each.entry], each)
 
     def run(self) -> Iterator[Filed]:
-        """Yield each receipt when it is over, by planned time; at last those that are open."""
+        """Yield each receipt when it is final, by planned time; at last the open ones."""
         for down, up in without_engine(self.start, self._end, self.outages):
             yield from self._run_engine(down)
             self._tell("the engine exits for the simulated outage")
@@ -137,7 +137,7 @@ class Simulation:
             coming = self._next_at()
             if coming is None or coming >= until:
                 return
-            # Whatever is due now was just done; what was not, is in the way of itself alone.
+            # A wait that is due now was just tried, and must not make the loop spin.
             self._now = coming if coming > self._now else self._now + _AGAIN
             if self._now >= self._told_at:
                 self.progress((self._now - self.start) / self.length)
@@ -152,7 +152,7 @@ class Simulation:
         return min(heads, default=None)
 
     def _turn(self) -> None:
-        """Do all that is due now, in the order in which an engine does it."""
+        """Do all that is due now, in the order of an engine."""
         now = self._now
         while self._ends and self._ends[0][0] <= now:
             self._finish(self._live[heappop(self._ends)[1]], Status.DONE, _DONE)
@@ -185,7 +185,7 @@ class Simulation:
                 return
 
     def _note_due(self, due: Sequence[_SimulatedEntry], keys: Sequence[str]) -> None:
-        """Decide entries at rest on time: as `decide` does, and at once if none is disturbed."""
+        """Decide entries that are due on time: like `decide`, but together if none is disturbed."""
         now = self._now
         for state in due:
             state.accounted_to = now
@@ -204,7 +204,6 @@ class Simulation:
             )
 
     def _is_free(self, due: Sequence[_SimulatedEntry]) -> bool:
-        """Tell whether all that is due can start, and ends before anything else happens."""
         if self._open or self.trace is not None:
             return False
         longest = max((each.length for each in due), default=_NO_TIME)
@@ -217,7 +216,6 @@ class Simulation:
         return end < self._until and (coming is None or end < coming)
 
     def _arm(self, state: _SimulatedEntry) -> None:
-        """Note when an entry is due that is accounted for up to another moment."""
         number, pause = state.entry.number, state.pause
         state.next_at = None
         if pause is not None:
@@ -255,7 +253,6 @@ class Simulation:
             self._gate.offer((filed,))
 
     def _keep(self, state: _SimulatedEntry, filed: Filed) -> None:
-        """Remember a receipt as it is now."""
         status = filed.receipt.status
         if status not in FINAL:
             self._open[filed.number] = filed
@@ -305,7 +302,7 @@ class Simulation:
             self._pause(state, f"failed {times}")
 
     def _interrupt(self, filed: Filed) -> None:
-        """End a run that an outage found running; after three of them nothing is tried again."""
+        """End a run that an outage interrupts; after three of them there is no retry."""
         reason, is_last = ENGINE_EXITED, filed.attempts >= POISON
         if is_last:
             words = f"given up: the engine exited {filed.attempts} times during the run"
@@ -313,7 +310,6 @@ class Simulation:
         self._finish(filed, Status.INTERRUPTED, reason, is_last=is_last)
 
     def _leave(self, state: _SimulatedEntry, number: int, receipt: Receipt) -> None:
-        """Let an entry go on after a receipt of it that is over, whether it ran or not."""
         if not is_planned(receipt.key):
             return
         state.open.remove(number)
@@ -347,7 +343,7 @@ class Simulation:
         self._account(state, rules.begin(state.as_it_is(), now=over))
 
     def _settle(self) -> bool:
-        """File the alerts that follow what is over; tell whether there are any."""
+        """File the alerts that follow final receipts; return whether there are any."""
         if not self._unsettled:
             return False
         finals, self._unsettled = sorted(self._unsettled, key=lambda each: each.number), []
@@ -385,9 +381,9 @@ class Simulation:
                 )
 
     def _in_order(self) -> Iterator[Filed]:
-        """Yield what is over and before all that may still come."""
+        """Yield the final receipts that precede all later ones."""
         still = (each.receipt.planned_at for each in self._open.values())
-        # When its pause is over, what came meanwhile is skipped.
+        # After its pause, times during the pause are skipped.
         paused = (self._entries[number].accounted_to or self._now for _, number in self._pauses)
         floor = min([self._now, *still, *paused])
         self._over.sort(key=_place)
@@ -402,8 +398,6 @@ class Simulation:
 
 
 class _SimulatedEntry:
-    """An entry as it is at the moment of a simulation."""
-
     __slots__ = (
         "_about", "_moments", "accounted_to", "address", "coming", "counts_from_end", "ended_at",
         "entry", "failures", "is_plain", "length", "next_at", "open", "pause", "recent",
@@ -437,7 +431,7 @@ class _SimulatedEntry:
         )
 
     def go_on(self, end: datetime) -> bool:
-        """Go on to the first moment after those that are accounted for, if one can be known."""
+        """Continue to the next time, if it can be known."""
         since, coming = self.accounted_to, self.coming
         if since is None:
             self.coming = None
@@ -472,7 +466,7 @@ def _place(filed: Filed) -> tuple[datetime, int]:
 
 
 def count_times(entries: Iterable[Listed], start: datetime, length: timedelta) -> int:
-    """Return how many times cron expressions have, without walking them: no other rule is dense."""
+    """Count the times of cron rules by arithmetic; no other rule is dense."""
     total = 0
     for each in entries:
         item, is_over = each.item, each.gone_at is not None
@@ -486,7 +480,6 @@ def count_times(entries: Iterable[Listed], start: datetime, length: timedelta) -
 def without_engine(
     start: datetime, end: datetime, outages: Iterable[Outage]
 ) -> list[tuple[datetime, datetime]]:
-    """Return the outages within a time, in order; those that overlap are one."""
     found: list[tuple[datetime, datetime]] = []
     for outage in sorted(outages):
         down, up = max(start, outage.at), min(end, outage.at + outage.length)

@@ -1,1 +1,0 @@
-"""Rules in the syntax of other schedulers, and units for service managers."""

@@ -1,4 +1,4 @@
-"""An entry's rule in the words of other schedulers.
+"""An entry's rule in the syntax of other schedulers.
 
 >>> calendar_of("0 9 * * MON-FRI"), calendar_of("0 9 L,1 * *")
 (['Mon..Fri *-*-* 09:00:00'], ['*-*-01 09:00:00', '*-*~01 09:00:00'])
@@ -28,12 +28,11 @@ _OWN: Final = "keep the entry in horae"
 
 
 def to_crontab(entry: Entry, *, now: datetime) -> tuple[str, ...]:
-    """Return the five fields of each line that a crontab needs; raises UnfitError."""
+    """Return the five fields of each crontab line; raises UnfitError."""
     return tuple(dict.fromkeys(map(_five, _crons(entry, now))))
 
 
 def to_calendar(entry: Entry, *, now: datetime) -> tuple[str, ...]:
-    """Return the calendar events of systemd that mean the same; raises UnfitError."""
     if isinstance(entry.rule, OnceRule) and entry.rule.at > now:
         wall = entry.rule.at.astimezone(zone(entry.zone))
         events = [f"{wall:%Y-%m-%d %H:%M:%S}"]
@@ -41,7 +40,7 @@ def to_calendar(entry: Entry, *, now: datetime) -> tuple[str, ...]:
         events = [event for text in _crons(entry, now) for event in calendar_of(text)]
     rules = tuple(dict.fromkeys(f"{event} {entry.zone}" for event in events))
     for rule in rules:
-        read_event(rule)  # or it has what systemd refuses
+        read_event(rule)  # or systemd rejects it
     return rules
 
 
@@ -73,7 +72,7 @@ def _crons(entry: Entry, now: datetime) -> list[str]:
 
 
 def _of_repeater(rule: RepeaterRule) -> str:
-    """Return cron for a repeater that falls on the same times each day, week, month or year."""
+    """Return cron for a repeater with the same times each day, week, month or year."""
     at, repeater = rule.anchor, rule.repeater
     if repeater.kind is RepeaterKind.RESTART:
         raise UnfitError("the schedule counts from the end of the last run", _OWN)
@@ -115,9 +114,9 @@ def _five(expression: str) -> str:
         raise UnfitError("the schedule has a year field, which cron does not support", _OWN)
     if re.search(r"L|W|#", fields[2]) or re.search(r"[0-9A-Z](?:L\b|#)", fields[4]):
         raise UnfitError("the schedule uses L, W or #, which cron does not support", _OWN)
-    # A range of ours may end on Sunday, the seventh day.
+    # Our ranges may end on Sunday, the seventh day.
     fields[4] = _TO_SUNDAY.sub(lambda found: f"{cron.WEEKDAY.values[found[1]]}-7", fields[4])
-    # In a crontab each step has a range or a star before it.
+    # A crontab requires a range or a star before each step.
     bounds = (59, 23, 31, 12, 7)
     rule = " ".join(
         re.sub(r"(?<![^,])([0-9A-Z]+)/", rf"\1-{high}/", field)

@@ -1,1 +1,1 @@
-"""Jobs of other schedulers, read from their texts and written as headlines (`job.import_job`)."""
+"""Jobs of other schedulers, parsed from text and written as headlines by `job.import_job`."""

@@ -27,8 +27,8 @@ from horae.timing.zone import instant, zone
 
 Literal: TypeAlias = "str | int | float | bool | datetime | timedelta | None"
 _MONDAY_FIRST: Final = {name: (day - 1) % 7 for name, day in foreign.SUNDAY_FIRST.items()}
-# From the most significant on: what stands before the first one that is given is any, what
-# stands behind the last one is its least.
+# From the most significant on: fields before the first given one match any value,
+# fields after the last one match the minimum.
 _FIELDS: Final = ("year", "month", "day", "week", "day_of_week", "hour", "minute", "second")
 _LEAST: Final = {"month": "1", "day": "1", "hour": "0", "minute": "0", "second": "0"}
 _BOUNDS: Final = {"day": (1, 31), "hour": (0, 23), "minute": (0, 59), "second": (0, 59)}
@@ -46,21 +46,19 @@ _NTH: Final = re.compile(r"(1st|2nd|3rd|4th|5th|last) +([a-z]{3})", re.IGNORECAS
 _TRIGGERS: Final = {"CronTrigger": "cron", "IntervalTrigger": "interval", "DateTrigger": "date"}
 _SUPPORTED: Final = "use cron, interval or date"
 _LENGTHS: Final = {"weeks": 604_800, "days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
-_LONGEST: Final = 200_000  # characters of a program, which Python itself takes long to read
+_LONGEST: Final = 200_000  # characters of a program, which Python takes long to parse
 _LAST_YEAR: Final = 8_000
 _LARGEST: Final = 1_000_000_000  # of any number, and seconds of an interval
 
 
 class TriggerRule(NamedTuple):
-    """A trigger as we write it: a cron expression or a timestamp."""
-
     zone: str
     cron: str = ""
     stamp: str = ""
 
 
 def read_program(text: str, *, name: str, zone_name: str, now: datetime) -> Reading:
-    """Return the jobs that a program adds; *now* is when it is taken to have been started."""
+    """Return the jobs that a program adds; *now* counts as the time of its start."""
     reading = Reading()
     if len(text) > _LONGEST:
         what = f"has more than {_LONGEST:,} characters"
@@ -164,7 +162,7 @@ class ProgramReader(NamedTuple):
             node = keywords.get(key)
             return node.value if isinstance(node, ast.Constant) else default
 
-        # By default APScheduler makes up for nothing and does not overlap.
+        # By default APScheduler does not catch up and does not overlap.
         grace, most = given("misfire_grace_time", 0), given("max_instances", 1)
         is_late = grace is None or (isinstance(grace, int) and grace >= 3600)
         catch_up = "all" if given("coalesce", default=True) is False else "latest"
@@ -187,7 +185,6 @@ class ProgramReader(NamedTuple):
         return ForeignJob(call.lineno, title or "Job", rule.zone, *about)
 
     def _trigger(self, call: ast.Call) -> tuple[str, dict[str, Literal]]:
-        """Return a trigger as it is written: its kind, and the values by their names."""
         node = _argument(call, 0 if _name(call.func) == "scheduled_job" else 1, "trigger")
         if node is None:
             remedy = "run it by hand, or give it a schedule"
@@ -261,7 +258,6 @@ class ProgramReader(NamedTuple):
         return foreign.cron_of((seconds, minutes, hours), days, months, years)
 
     def _interval(self, values: dict[str, Literal], start: datetime | None) -> tuple[str, str]:
-        """Return a cron expression for an interval, or a timestamp."""
         total = 0
         for key, value in values.items():
             if key not in _LENGTHS or not isinstance(value, int):
@@ -331,7 +327,7 @@ class ProgramReader(NamedTuple):
 
 
 def _days(text: str, weekdays: frozenset[int]) -> tuple[str, str]:
-    """Return the day fields of our cron for a trigger that needs its day and its weekday."""
+    """Return the day fields for a trigger whose day and weekday must both match."""
     items = [item.strip() for item in text.split(",")]
     nths = [found for item in items if (found := _NTH.fullmatch(item))]
     has_last = any(item.lower() == "last" for item in items)
@@ -348,7 +344,7 @@ def _days(text: str, weekdays: frozenset[int]) -> tuple[str, str]:
             raise UnfitError(f"{name!r} is not a weekday", "write mon, tue, … sun")
         day = foreign.CRON_NAMES[foreign.SUNDAY_FIRST[name.lower()]]
         named.append(f"{day}L" if nth.lower() == "last" else f"{day}#{nth[0]}")
-    # Of both fields either will do, which is what a list means.
+    # Either field matches, like the items of a list.
     return ",".join([*dates, *["L"] * has_last]) or "*", ",".join(named) or "*"
 
 
@@ -401,7 +397,6 @@ def _text(node: ast.expr | None) -> str:
 
 
 def _zone_text(node: ast.expr) -> str | None:
-    """Return the zone that is named by a text, or by a call such as ZoneInfo("UTC")."""
     if isinstance(node, ast.Call) and _name(node.func) in {"ZoneInfo", "timezone", "gettz"}:
         return _text(node.args[0]) or None if node.args else None
     if _name(node).lower() == "utc":

@@ -1,4 +1,4 @@
-r"""A crontab, as Vixie's cron and its heirs read it.
+r"""A crontab in the syntax of Vixie's cron and its successors.
 
 >>> reading = read_crontab("# Back up\n30 2 * * 1-5 /usr/bin/backup --all\n", zone_name="UTC")
 >>> job = reading.jobs[0]
@@ -37,11 +37,11 @@ DIALECTS: Final = (
     *(_dialect("month", 1, 12, MONTHS), _dialect("weekday", 0, 7, SUNDAY_FIRST)),
 )
 
-# What cron does with a job besides running it: it makes good nothing, and runs beside itself.
+# How cron runs a job: without catch-up, and concurrently with itself.
 POLICY: Final = (("CATCHUP", "none"), ("OVERLAP", "allow"))
 _VARIABLE: Final = re.compile(r"""\s*("[^"]*"|'[^']*'|[A-Za-z_]\w*)\s*=\s*(.*?)\s*""", re.ASCII)
 _FIELD: Final = re.compile(r"[^ \t]+")
-# What only a shell understands, and a path that leads from the home directory.
+# What only a shell understands, and a path from the home directory.
 _SHELL: Final = re.compile(r"[|&;<>()$`\\\"'*?\[\]~!{}]|\s#|\A\s*\w+=")
 _RELATIVE: Final = re.compile(r"(?:^|\s)(?![/-])\S*/")
 _PER_CENT: Final = re.compile(r"(?<!\\)%")
@@ -50,14 +50,12 @@ _REDIRECTED: Final = re.compile(r"(?:\s*[0-9&]?>+\s*(?:/dev/null|&[0-9]))+\Z")
 _ZONES: Final = ("CRON_TZ", "TZ")
 _KEPT: Final = ("MAILTO", "MAILFROM", "SHELL", "CRON_TZ", "RANDOM_DELAY")
 _LONGEST_TITLE: Final = 60
-_MOST_VARIABLES: Final = 100  # each stands before the command of every job
+_MOST_VARIABLES: Final = 100  # each is set before the command of every job
 _USER: Final = re.compile(r"[A-Za-z_][\w.-]*\$?(?::[\w.-]+)?")
 USERS: Final = frozenset({"root", "nobody", "www-data"})
 
 
 class CrontabLine(NamedTuple):
-    """A line of jobs: its five fields and where they stand, who, and what."""
-
     texts: tuple[str, ...]
     columns: tuple[int, ...]
     user: str
@@ -68,7 +66,7 @@ class CrontabLine(NamedTuple):
 def read_crontab(
     text: str, *, zone_name: str, is_system: bool = False, users: Collection[str] = USERS
 ) -> Reading:
-    """Return the jobs of a crontab; in a system's one a user stands before each command."""
+    """Return the jobs of a crontab; in a system's one, commands follow a user."""
     reader = CrontabReader(zone_name, is_system, users)
     for number, line in enumerate(text.split("\n"), 1):
         reader.take(number, line.removesuffix("\r"))
@@ -174,7 +172,7 @@ class CrontabReader:
         count, texts = 1 if is_nickname else 5, tuple(each[0] for each in fields[:5])
         if is_nickname:
             texts = _nickname(first)
-        elif texts[0].startswith("-"):  # cronie and SUSE: do not log it
+        elif texts[0].startswith("-"):  # cronie and SUSE: without a log
             texts = (texts[0][1:], *texts[1:])
         needed = count + 1 + self.is_system
         if len(fields) < needed:
@@ -218,7 +216,7 @@ def foreign_rule(
     dialects: Sequence[Dialect] = DIALECTS,
     columns: Sequence[int] = (0, 0, 0, 0, 0),
 ) -> str:
-    """Return our cron for five fields; raises UnfitError, with the column of what is wrong.
+    """Return our cron for five fields; raises UnfitError with the wrong column.
 
     >>> foreign_rule(["0", "9", "1", "*", "*/1"])
     '0 9 1 * *'
@@ -231,7 +229,7 @@ def foreign_rule(
             raise UnfitError(what, remedy, offset=column)
         named.append(numbers(text, dialect, column))
     fields = list(texts)
-    if "*" in (texts[2][0], texts[4][0]):  # then cron needs both days; one of them must be any
+    if "*" in (texts[2][0], texts[4][0]):  # then both days must match; one of them must be any
         fields[2] = "*" if len(named[2]) == 31 else texts[2]
         fields[4] = "*" if len({each % 7 for each in named[4]}) == 7 else texts[4]
         if "*" not in (fields[2], fields[4]):
@@ -245,7 +243,7 @@ def foreign_rule(
 
 
 def command_of(text: str, variables: Mapping[str, str]) -> str:
-    r"""Return what cron runs, as words: by a shell where it needs one.
+    r"""Return the command of a job as words, with a shell where it needs one.
 
     >>> command_of("/usr/bin/backup --all", {})
     '/usr/bin/backup --all'
@@ -264,7 +262,7 @@ def command_of(text: str, variables: Mapping[str, str]) -> str:
         if lines:
             told = " ".join(map(shlex.quote, lines))
             command = f'printf "%s\\n" {told} | {shell} -c {shlex.quote(command)}'
-        home = "" if _ELSEWHERE.match(command) else "cd && "  # cron works in the home directory
+        home = "" if _ELSEWHERE.match(command) else "cd && "  # cron starts in the home directory
         words = f"{shell} -c {shlex.quote(home + command)}"
     if not given:
         return words
@@ -273,7 +271,7 @@ def command_of(text: str, variables: Mapping[str, str]) -> str:
 
 
 def is_plain(text: str) -> bool:
-    """Tell whether what cron runs is left as words, which start where the plan stands.
+    """Return whether a command runs without a shell, in the plan's directory.
 
     >>> is_plain("make report"), is_plain("./report"), is_plain("cd /srv && make report")
     (True, False, False)
@@ -287,7 +285,7 @@ def _parted(text: str) -> list[str]:
 
 
 def title_of(command: str) -> str:
-    """Return a name for a command: its program, and what it is told first.
+    """Return a title for a command: its program and first argument.
 
     >>> title_of("/usr/local/bin/backup.sh --all"), title_of("cd /srv/app && ./poll")
     ('backup.sh', 'cd /srv/app && ./poll')

@@ -1,4 +1,4 @@
-r"""Workflows of GitHub Actions that run by a schedule.
+r"""Scheduled workflows of GitHub Actions.
 
 >>> text = "on: {schedule: [{cron: '30 5 * * 1'}]}\njobs: {a: {steps: [{run: make}]}}\n"
 >>> job = read_workflow(text, name="nightly.yml").jobs[0]
@@ -23,8 +23,8 @@ _DIALECTS: Final = (
     DIALECTS[4]._replace(has_open_step=True, high=6),
 )
 _SHELLS: Final = frozenset({"", "sh", "bash"})
-_HARMLESS: Final = "actions/checkout@"  # the plan stands in the checkout
-# What is understood, or makes no difference here.
+_HARMLESS: Final = "actions/checkout@"  # the plan is in the checkout
+# Supported keys, and those without an effect here.
 _FILE_KEYS: Final = ["name", "run-name", "on", "env", "jobs", "permissions", "concurrency"]
 _JOB_KEYS: Final = ["name", "runs-on", "needs", "steps", "env", "permissions", "timeout-minutes"]
 _STEP_KEYS: Final = ["name", "id", "run", "shell", "env", "working-directory"]
@@ -50,7 +50,7 @@ def read_workflow(text: str, *, name: str) -> Reading:
 
 
 def _rules(items: list[Data], first: int, reading: Reading) -> tuple[str, ...]:
-    found: dict[str, None] = {}  # each once, in order
+    found: dict[str, None] = {}  # without repetition, in order
     for item in items:
         if not isinstance(item, YamlMap) or not isinstance(cron := item.get("cron"), str):
             what = "an item of `schedule` has no cron"
@@ -65,7 +65,7 @@ def _rules(items: list[Data], first: int, reading: Reading) -> tuple[str, ...]:
             reading.refuse(*place, f"the cron has {len(texts)} fields", "GitHub uses five")
             continue
         try:
-            found[foreign_rule(texts, _DIALECTS)] = None  # in UTC no clock changes
+            found[foreign_rule(texts, _DIALECTS)] = None  # UTC has no clock changes
         except UnfitError as error:
             reading.refuse(*place, error.what, error.remedy)
             continue
@@ -78,7 +78,7 @@ def _rules(items: list[Data], first: int, reading: Reading) -> tuple[str, ...]:
 def _job(
     data: YamlMap, name: str, rules: tuple[str, ...], line: int, reading: Reading
 ) -> ForeignJob:
-    """Return a job that runs the steps here if they are a shell's, else asks GitHub to."""
+    """Return a job that runs the steps here if all are shell commands, else through GitHub."""
     title = data.get("name")
     command, script, strange = "", "", "has no steps to run"
     try:
@@ -102,7 +102,7 @@ def _job(
 
 
 def _script(data: YamlMap) -> Iterator[str]:
-    """Yield a script of bash in which each step is a shell of its own; raises UnfitError."""
+    """Yield a bash script in which each step has a shell of its own; raises UnfitError."""
     _check(data, _FILE_KEYS, "the workflow")
     if not isinstance(jobs := data.get("jobs"), YamlMap):
         raise UnfitError("has no jobs")

@@ -1,4 +1,4 @@
-"""Jobs and rules of other schedulers, and the headlines that stand for them."""
+"""Jobs and rules of other schedulers, and their headlines."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from horae.timing.cron_fields import field_text
 if TYPE_CHECKING:
     from horae.org.plan import Headline, Plan
 
-# What bounds the work on one text, so that a megabyte takes about a second, whatever it holds.
+# Limits for one text, so that a megabyte takes about a second, whatever it contains.
 MOST: Final = 250  # jobs
 MOST_REFUSALS: Final = 200
 LONGEST_LINE: Final = 10_000  # characters
-CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # no line of a text has these
-_LONGEST_WORD: Final = 60  # of a remark; what is longer was never meant to be read
+CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # not allowed in a line
+_LONGEST_WORD: Final = 60  # of a remark
 _LONGEST_REMARK: Final = 400
 _WORD: Final = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
 
-FIRES: Final = 3  # times of each job that are shown
+FIRES: Final = 3  # times per job that are shown
 FAR: Final = datetime(9990, 1, 1, tzinfo=UTC)
 _BLANKS: Final = re.compile(r"\s+")
 _NAMED: Final = re.compile(r"[^\W_]+")
@@ -45,13 +45,11 @@ YEARS: Final = (1970, 2199)
 
 
 class Remark(NamedTuple):
-    """Something about a place of the text that was not taken, or that will be otherwise."""
-
     line: int
     column: int
     what: str
     remedy: str
-    is_taken: bool = False  # the job is there, but not all about it
+    is_taken: bool = False  # the job is imported without it
 
     def __str__(self) -> str:
         word = "note" if self.is_taken else "not imported"
@@ -60,18 +58,16 @@ class Remark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ForeignJob:
-    """One thing that another scheduler runs, as a headline of ours would say it."""
-
     line: int
     title: str
     zone: str
-    rules: tuple[str, ...] = ()  # as our cron
+    rules: tuple[str, ...] = ()  # in our cron
     command: str = ""
-    stamp: str = ""  # an org timestamp, in place of rules
+    stamp: str = ""  # an org timestamp, instead of rules
     props: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()  # lines of the body, below the rule in words
-    script: str = ""  # a component's block, where it is no command
-    name: str = ""  # what it goes by there, for its :ID:; else its title
+    script: str = ""  # the block of a component, instead of a command
+    name: str = ""  # its name there, for its :ID:; else its title
     is_alert: bool = False  # it has no time, and runs when the job before it has failed
 
     @property
@@ -81,11 +77,11 @@ class ForeignJob:
 
 @dataclass(slots=True)
 class Reading:
-    """What a text holds: jobs, and remarks about the rest. A reader fills it line by line."""
+    """The jobs of a text, and remarks about the rest. A reader adds to it line by line."""
 
     jobs: list[ForeignJob] = field(default_factory=list)
     remarks: list[Remark] = field(default_factory=list)
-    is_full: bool = False  # there is so much of it that the rest is left
+    is_full: bool = False  # the rest was too long, and is left out
 
     def refuse(self, line: int, column: int, what: str, remedy: str) -> None:
         self._add(Remark(line, column, shortened(what), shortened(remedy)))
@@ -94,7 +90,7 @@ class Reading:
         self._add(Remark(line, column, shortened(what), shortened(remedy), is_taken=True))
 
     def has_room(self, line: int, column: int = 1) -> bool:
-        """Tell whether one more job is taken; if not, that is said once."""
+        """Return whether there is room for another job; if not, add a remark, once."""
         if len(self.jobs) >= MOST:
             self._end(line, column, f"there are more than {MOST:,} jobs")
         return not self.is_full
@@ -114,13 +110,12 @@ class Reading:
 
 
 def as_user(user: str) -> str:
-    """Return what to do with a job that another scheduler starts as another user."""
     sudo = f"prefix the command with `sudo -nu {user}`"
     return f"run it with an engine of that user, or, outside a service of `horae service`, {sudo}"
 
 
 def shortened(text: str) -> str:
-    """Return a text in which no word goes on and on.
+    """Return a text with its long words shortened.
 
     >>> shortened(f"minute '{'9' * 4000}' cannot be read")
     "minute '99999999999999999999999999999999999999…9999999' cannot be read"
@@ -130,8 +125,6 @@ def shortened(text: str) -> str:
 
 
 class ImportedJob(NamedTuple):
-    """A job, the headline that stands for it, and its next times; or why it has none."""
-
     job: ForeignJob
     text: str
     entry: Entry | None
@@ -152,12 +145,12 @@ def import_job(
     ids: Collection[str] = (),
     after: str = "",
 ) -> ImportedJob:
-    """Return a job as a headline whose title and :ID: no other has; *after*: what fails first."""
+    """Return a job as a headline with a new title and :ID:; *after* is the entry it alerts on."""
     name = short_id(job.name) or short_id(job.title) or f"job-{job.line}"
     job = replace(job, title=_free(_plain(job), taken, "{} ({})"), name=_free(name, ids, "{}-{}"))
     if job.is_alert:
         job = replace(job, props=(("AFTER", f"failed of {after}"), *job.props))
-    # The rule alone is read first: to say it in words, and before a command that may be long.
+    # The rule alone is read first, for its words; the command may be long.
     rule = _entry(headline_text(replace(job, command="true", script="", notes=()), said=""))
     said = in_words(rule) if isinstance(rule, Entry) and not job.is_alert else ""
     text = headline_text(job, said=said)
@@ -176,7 +169,7 @@ def next_times(entry: Entry, now: datetime, most: int = FIRES) -> tuple[datetime
 def in_words(entry: Entry) -> str:
     said = words(entry.rule, zone_name=entry.zone)
     if isinstance(entry.rule, RepeaterRule):
-        said = said.partition("; ")[0]  # what becomes of missed times, :CATCHUP: says
+        said = said.partition("; ")[0]  # :CATCHUP: has the rest, about missed times
     said = with_zone(said, entry.zone)
     return f"{said[0].upper()}{said[1:]}."
 
@@ -245,7 +238,7 @@ def _plain(job: ForeignJob) -> str:
 
 
 def short_id(title: str) -> str:
-    """Return a short name for an :ID:, made of the first words of a title; "" if there are none.
+    """Return an :ID: from the first words of a title; "" if there are none.
 
     >>> short_id("Back up /srv to the other machine"), short_id("cd /srv/shop && ./poll")
     ('back-up-srv-to-the-other', 'cd-srv-shop-poll')
@@ -270,7 +263,7 @@ def _free(name: str, taken: Collection[str], form: str) -> str:
 
 
 class UnfitError(Exception):
-    """A part of a foreign rule that cannot be imported: which one, why, and what to do."""
+    """A part of a foreign rule that cannot be imported, why, and what to do."""
 
     def __init__(self, what: str, remedy: str = "", *, offset: int = 0) -> None:
         super().__init__(what)
@@ -278,7 +271,7 @@ class UnfitError(Exception):
 
 
 class Dialect(NamedTuple):
-    """How one field is written: its name and bounds, its names, and the word for a range."""
+    """The syntax of a field: its name and bounds, its names, and the word for a range."""
 
     word: str
     low: int
@@ -286,11 +279,11 @@ class Dialect(NamedTuple):
     names: Mapping[str, int] = {}
     dash: str = "-"
     has_star_step: bool = True  # */5
-    has_open_step: bool = True  # 5/10, which counts on to the end
+    has_open_step: bool = True  # 5/10, which continues to the end
 
 
 def numbers(text: str, dialect: Dialect, offset: int = 0) -> frozenset[int]:
-    """Return the numbers that a field names, which begins at an offset.
+    """Return the numbers of a field that begins at an offset.
 
     >>> sorted(numbers("1-5/2,9", Dialect("hour", 0, 23)))
     [1, 3, 5, 9]
@@ -352,7 +345,7 @@ def cron_of(
     months: frozenset[int],
     years: frozenset[int] | None,
 ) -> str:
-    """Return our cron for seconds, minutes and hours on days that two fields name.
+    """Return our cron for seconds, minutes and hours on the days of two fields.
 
     >>> cron_of([frozenset({0}), frozenset({30}), frozenset({9})], ("L", "*"), {12}, None)
     '30 9 L 12 *'
@@ -374,7 +367,7 @@ _LAST_WEEK: Final = frozenset(range(1, 8))
 def day_fields(
     days: frozenset[int], weekdays: frozenset[int], *, from_end: bool
 ) -> tuple[str, str]:
-    """Return the two day fields of a rule of which both a date and a weekday (0: Sunday) match.
+    """Return the day fields of a rule whose date and weekday (0: Sunday) must both match.
 
     >>> day_fields(frozenset(range(8, 15)), frozenset({5}), from_end=False)
     ('*', 'FRI#2')
@@ -402,7 +395,7 @@ def day_fields(
 def weekday_text(
     weekdays: frozenset[int], names: Sequence[str] = CRON_NAMES, dash: str = "-"
 ) -> str:
-    """Return the weekday field for days that count from 0, which is Sunday.
+    """Return the weekday field for days from 0, which is Sunday.
 
     >>> weekday_text(frozenset({1, 2, 3, 4, 5})), weekday_text(frozenset({0, 6}))
     ('MON-FRI', 'SAT,SUN')

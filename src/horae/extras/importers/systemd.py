@@ -1,4 +1,4 @@
-r"""Timers of systemd, and the services that they start.
+r"""Timers of systemd, and their services.
 
 >>> reading = read_timer(
 ...     "[Timer]\nOnCalendar=Mon..Fri 9:00\nPersistent=true\n",
@@ -70,7 +70,7 @@ class CalendarEvent(NamedTuple):
 
 
 def read_event(text: str) -> CalendarEvent:
-    """Return what a calendar event says, as systemd.time(7) defines it; raises UnfitError.
+    """Parse a calendar event, as systemd.time(7) defines it; raises UnfitError.
 
     >>> read_event("Mon..Fri 9:00 Europe/Berlin").cron
     '0 9 * * MON-FRI'
@@ -116,7 +116,7 @@ def _zone_of(text: str) -> tuple[str, str | None]:
 
 
 def _parts(body: str, text: str) -> tuple[frozenset[int], str, str]:
-    """Return weekdays, date and time, each as it is meant where it is left out."""
+    """Return weekdays, date and time, with the defaults of missing ones."""
     words = body.split()
     weekdays = frozenset(range(7))
     if words and words[0][0].isalpha():
@@ -156,7 +156,7 @@ def _date(text: str) -> tuple[frozenset[int] | None, frozenset[int], frozenset[i
     match = _DATE_WORD.fullmatch(text)
     if match is None:
         raise UnfitError(f"{text!r} is not a date", "write it as *-12-24, 2026-*-01 or *-*~01")
-    # `*-*` has the year and the month left out, and means month and day.
+    # `*-*` is month and day.
     year, month, sign, day = match.groups(default="*")
     years = None
     if year != "*":
@@ -193,7 +193,7 @@ _COUNTED: Final = (
 )  # fmt: skip
 _SPECIFIER: Final = re.compile(r"%(?!%)")
 _COMMANDS: Final = ("ExecStartPre", "ExecStart", "ExecStartPost")
-# What is understood, or makes no difference here.
+# Supported settings, and those without an effect here.
 _TIMER_KEYS: Final = frozenset(
     (*_COUNTED, "OnCalendar", "Unit", "Persistent",
      "RandomizedDelaySec", "FixedRandomDelay", "AccuracySec", "RemainAfterElapse")
@@ -206,7 +206,7 @@ _NAMING: Final = frozenset({"Description", "Documentation", "SourcePath"})
 _FAILING: Final = ("OnFailure", "OnFailureJobMode")
 _UNIT_NAME: Final = re.compile(r"[\w:.@\\-]+\.[a-z]+", re.ASCII)
 _MOST_ALERTS: Final = 20
-_LIMIT: Final = 500  # lines of one unit that say something
+_LIMIT: Final = 500  # lines with a setting in a unit
 
 
 class UnitSetting(NamedTuple):
@@ -224,7 +224,6 @@ Units: TypeAlias = Callable[[str], str | None]
 
 
 def settings_of(text: str, reading: Reading | None = None) -> list[UnitSetting]:
-    """Return the settings of a unit, in order; what is none is remarked upon."""
     found: list[UnitSetting] = []
     section, reading = "", reading or Reading()
     for number, line in _joined(text):
@@ -256,9 +255,9 @@ def settings_of(text: str, reading: Reading | None = None) -> list[UnitSetting]:
 def read_timer(
     text: str, *, name: str, service: str | None, zone_name: str, units: Units = lambda _: None
 ) -> Reading:
-    """Return the jobs of a timer; *service* is the text of the unit that it starts, if known.
+    """Return the jobs of a timer; *service* is the text of its service, if known.
 
-    The text may hold both, as `systemctl cat NAME.timer NAME.service` prints them.
+    The text may contain both, as printed by `systemctl cat NAME.timer NAME.service`.
     """
     reading = Reading()
     settings = settings_of(text, reading)
@@ -307,7 +306,6 @@ def unit_of(text: str, *, name: str) -> str:
 
 
 def _about(settings: Sequence[UnitSetting], kind: str) -> list[UnitSetting]:
-    """Return what [Unit] says of a service or a timer, which is the section that follows it."""
     found: list[UnitSetting] = []
     below = "Service"
     for each in reversed(settings):
@@ -358,7 +356,7 @@ def _alerts(
 
 
 def _filled(text: str, unit: str) -> str:
-    """Return a text with what systemd knows of a unit from its name alone.
+    """Expand the specifiers of systemd that depend only on the unit's name.
 
     >>> _filled("notify@%n.service", "report.service"), _filled("mail %i", "mail@ada.service")
     ('notify@report.service.service', 'mail ada')
@@ -399,7 +397,7 @@ def _events(
             reading.refuse(each.line, each.column, what, remedy)
         elif each.key == "OnCalendar":
             if not each.value:
-                found.clear()  # an empty line takes back what stands above it
+                found.clear()  # an empty line resets earlier ones
                 continue
             try:
                 event = read_event(each.value)
@@ -415,7 +413,7 @@ def _events(
 
 
 def _span(text: str) -> timedelta | None:
-    """Return a time span of systemd, such as `1h 30min`; a bare number is seconds."""
+    """Parse a time span of systemd, such as `1h 30min`; a bare number is seconds."""
     return loose_duration(f"{text}s" if text.isdecimal() else text)
 
 
@@ -440,7 +438,7 @@ def _props(
 
 
 def _command(work: Sequence[UnitSetting], unit: str, line: int, reading: Reading) -> str:
-    """Return what a service runs; if that cannot be told, the call that starts the service."""
+    """Return the command of a service; if it cannot be imported, the start of the service."""
     by_systemd, remedy = _by_systemd(unit), "the headline runs `systemctl start`"
     found = _by_key(work)
     lines = [each for key in _COMMANDS for each in found[key]]
@@ -476,7 +474,7 @@ def _by_systemd(unit: str) -> str:
 
 
 def _call(text: str) -> str:
-    """Return one command line of systemd as a shell's words, `$NAME` left to be filled in."""
+    """Return a command line of systemd for a shell, with `$NAME` left to expand."""
     signs = text[: len(text) - len(text.lstrip("-@:+!|"))]
     if "@" in signs:
         raise UnfitError("sets argv[0] (@)")
@@ -488,7 +486,7 @@ def _call(text: str) -> str:
 
 
 def _word(word: str, *, is_plain: bool) -> str:
-    """Return a word for a shell: `${NAME}` stays one word, `$NAME` alone is divided."""
+    """Quote a word for a shell: `${NAME}` stays one word, `$NAME` alone is split."""
     if is_plain or "$" not in word:
         return shlex.quote(word.replace("$$", "$") if not is_plain else word)
     if re.fullmatch(r"\$[A-Za-z_]\w*", word, re.ASCII):
