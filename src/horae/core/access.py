@@ -156,8 +156,6 @@ class Sessions:
         return await self._ledger.read(lambda tx: tx.every(_session, "session.all", now=now))
 
     async def end(self, session: str | None, *, now: datetime) -> list[Session]:
-        """End one session, or all if *session* is None; return the ended ones."""
-
         def drop(tx: LedgerTransaction) -> list[Session]:
             found = tx.every(_session, "session.all", now=now)
             ended = [each for each in found if session in {None, each.id}]

@@ -183,8 +183,6 @@ def total(several: Iterable[Mapping[str, object]]) -> dict[str, object]:
 
 
 class Drawn(NamedTuple):
-    """What ended runs of an entry, or one run in progress, have drawn on a purse in its period."""
-
     entry: int
     runs: int
     cost: int
@@ -206,7 +204,6 @@ class Drawn(NamedTuple):
 
 
 def expected(last: Sequence[Usage], unit: Unit) -> int:
-    """Return the median usage of the last runs that report any, or 0."""
     known = [used for each in last if (used := each.of(unit)) is not None]
     return 1 if unit is Unit.RUNS else round(median(known)) if known else 0
 
@@ -227,14 +224,14 @@ class Balance(NamedTuple):
         return 0 < self.left >= self.own
 
     def is_exceeded(self, ahead: Usage = NOTHING) -> bool:
-        """Tell whether the purse is exceeded, or would be with the usage *ahead* of a run."""
+        """Return whether the purse is exceeded, or would be by the usage of the next message."""
         purse, used = self.purse, self.spent + self.live
         coming = 0 if purse.unit is Unit.RUNS else ahead.of(purse.unit) or 0
         return used > purse.amount or used + coming > MOST * purse.amount
 
     @property
     def exceeded(self) -> str:
-        """Why a run in progress is ended."""
+        """The reason to end a run in progress."""
         purse, used = self.purse, self.spent + self.live
         spent = purse.words(used)
         if used > purse.amount:

@@ -76,8 +76,6 @@ def _about(filed: Filed) -> str:
 
 
 def _behind(filed: Filed, others: Iterable[RunSpan]) -> RunSpan | None:
-    """Return the run that blocked a receipt: of its entry, else of its agents, else for a slot."""
-
     def need(each: RunSpan) -> tuple[bool, bool, datetime, int]:
         shares = bool(set(each.agents).intersection(filed.agents))
         return each.entry == filed.entry, shares, each.over_at or filed.decided_at, each.receipt

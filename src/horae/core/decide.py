@@ -312,7 +312,6 @@ def occasions_of(filed: Filed, before: Sequence[Filed]) -> frozenset[rules.Occas
 
 
 def looked_back(filed: Filed) -> int:
-    """Return how many receipts before this one `occasions_of` needs."""
     return LOOKED_BACK * (1 if filed.policy.same is None else filed.policy.same)
 
 

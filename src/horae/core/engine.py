@@ -484,7 +484,6 @@ class Engine:
         return admitted
 
     async def _settle_all(self, now: datetime) -> None:
-        """Let the sources settle final receipts, some per turn; failed ones are tried again."""
         is_time = self._settle_at is not None and now >= self._settle_at
         if self._settled_to is None:
             if not self._has_unsettled and not is_time:

@@ -84,7 +84,6 @@ def _retry(text: str) -> Retry:
 
 
 def _bound(text: str, zone_name: str, *, days: int) -> datetime:
-    """Return a time; of a date, its first one, or the last one before *days* days later."""
     if _RFC3339.match(text):
         return parse_rfc3339(text)
     stamp = parse_timestamp(text if text.startswith(("<", "[")) else f"<{text}>")
@@ -338,8 +337,7 @@ class Occasion(StrEnum):
 
 
 # Frozen structs of plain values form no cycles, so the collector need not track them.
-class _TaggedRule(Struct, frozen=True, omit_defaults=True, gc=False, tag_field="kind"):
-    """A rule; `kind` names it in JSON."""
+class _TaggedRule(Struct, frozen=True, omit_defaults=True, gc=False, tag_field="kind"): ...
 
 
 class CronRule(_TaggedRule, frozen=True, tag="cron"):
@@ -428,8 +426,6 @@ def anchored(
 
 
 class OnceRule(_TaggedRule, frozen=True, tag="once"):
-    """One time. A delay has an id of its own, and is due until it has a receipt."""
-
     at: datetime
     delay: str | None = None
 
@@ -478,7 +474,6 @@ class Origin(Struct, frozen=True, gc=False):
 
     @property
     def trigger(self) -> str:
-        """The name of the trigger if only the ledger has it, else empty."""
         folder, _, name = self.file.rpartition("/")
         is_made = folder.rpartition("/")[2] == _TRIGGERS and self.line == 1
         return name if is_made and not name.endswith(_SUFFIXES) else ""
@@ -539,7 +534,6 @@ def floating(item: Entry | Unarmed) -> bool:
 def anchored_item(
     item: Entry | Unarmed, *, now: datetime, was: Entry | Unarmed | None = None
 ) -> Entry | Unarmed:
-    """Return an item of a plan with its rule anchored."""
     if not isinstance(item, Entry) or not isinstance(item.rule, RepeaterRule):
         return item
     known = was.rule if isinstance(was, Entry) else None

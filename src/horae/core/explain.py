@@ -185,7 +185,6 @@ def line_of(filed: Filed, runs: Iterable[Run], zone_name: str) -> WhyLine:
 
 
 def approval_way(filed: Filed) -> str:
-    """Return how to approve or reject a run that waits for approval; else empty."""
     if filed.status is not Status.HELD or filed.receipt.reason.code != ReasonCode.APPROVAL_REQUIRED:
         return ""
     approve = f"approve it with `horae approval approve {filed.number}`"
@@ -432,7 +431,6 @@ _REQUESTS: Final = frozenset({ReasonCode.REQUESTED, ReasonCode.BACKFILL, ""})
 
 
 def requested_words(actor: str, reason_code: str | None, note: str | None) -> str:
-    """Return the requester of a receipt, unless its reason names them."""
     if actor == ENGINE or (reason_code or "") in _REQUESTS:
         return ""
     return by_words("requested", note or "", actor=actor)

@@ -230,7 +230,6 @@ class _Room:
 
     @property
     def has_machine(self) -> bool:
-        """Whether any node has a free slot; true if there is only one node."""
         machines = self.capacity.machines
         return machines is None or any(
             each.suits(()) and self._held[each.name] < each.slots for each in machines

@@ -130,7 +130,6 @@ def before_pull(
 
 
 def after_pull(noted: Arrivals, written: Values | None) -> Arrivals | None:
-    """Return what to store after a pull left *written* (None: unreadable)."""
     known = noted._replace(is_moving=False)
     if written is not None:
         known = _with(known, written, noted.arrived[-1][0])

@@ -34,8 +34,6 @@ class InboxState(StrEnum):
 
 
 class BadResult(NamedTuple):
-    """The newest result of an entry, if that is a failure or missed."""
-
     filed: Filed
     since: datetime  # the scheduled time of the first bad result in a row
     times: int  # bad results in a row
@@ -252,7 +250,6 @@ def without_parts(found: Sequence[Listed]) -> list[Listed]:
 
 
 def fold_parts(entries: Sequence[EntrySummary]) -> tuple[list[EntrySummary], dict[int, int]]:
-    """Return entries merged with their parts, and the entry of each part, by number."""
     known = {each.address: each for each in entries if each.address.startswith("task:")}
     wholes: dict[int, int] = {}
     for each in list(known.values()):
@@ -275,7 +272,6 @@ class EntryFilter(NamedTuple):
     with_gone: bool = False
 
     def has(self, entry: EntrySummary) -> bool:
-        """Return whether an entry matches, apart from its state and agents."""
         if self.sources and entry.source not in self.sources:
             return False
         if self.file and entry.file != self.file:

@@ -107,7 +107,6 @@ class Launch:
         return await self.ledger.decide(steps, now=now, term=self.term)
 
     def start(self, receipts: Iterable[Filed], refused: Reason | None = None) -> None:
-        """Start receipts; if *refused*, they fail with that reason."""
         stories = [StartedRun(filed) for filed in receipts]
         self._stories.update((story.filed.number, story) for story in stories)
         self.beside(self._start_all(stories, refused))

@@ -129,8 +129,6 @@ EVERY: Final = ReceiptFilter()
 
 
 class OutcomeCount(NamedTuple):
-    """How many scheduled times of a lane have a status; the lane of agents is a JSON list."""
-
     at: datetime  # the start of the step
     status: Status
     times: int
@@ -177,8 +175,6 @@ class Run(Struct, frozen=True):
 
 
 class SpentRun(NamedTuple):
-    """The usage of a run, in millionths of a dollar and in tokens."""
-
     at: datetime
     cost: int | None
     tokens: int | None
@@ -691,8 +687,6 @@ class Ended(Struct, frozen=True):
 
 
 class RunEnd(NamedTuple):
-    """The end of a run; *is_last*: no retry follows, *is_settled*: the source does nothing."""
-
     run: int
     ended: Ended
     is_last: bool = False

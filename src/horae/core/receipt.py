@@ -178,8 +178,6 @@ def coded(words: str, code: ReasonCode) -> Reason:
 
 
 class Receipt(Struct, frozen=True, gc=False):
-    """What was decided about one planned time, or about a range of them."""
-
     key: str
     status: Status
     reason: Reason
@@ -300,14 +298,12 @@ def after_end(outcome: Status, *, attempts: int, retry: Retry | None, now: datet
 
 
 def broken_receipt(why: str, *, now: datetime) -> Receipt:
-    """Return the receipt of an edit that made an entry's text unreadable, for alerts to follow."""
     words = f"the edited entry cannot be read; its last valid version stays armed: {why}"
     reason = Reason(ReasonCode.ENTRY_BROKEN, words)
     return Receipt(f"{BROKEN}{key_time(now)}", Status.SKIPPED, reason, now, now)
 
 
 def followed_by(key: str) -> int | None:
-    """Return the number of the receipt in an alert's key, if it is one."""
     kind, _, number = key.partition(":")
     return int(number) if kind == "after" and number.isdecimal() else None
 

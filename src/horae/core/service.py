@@ -207,7 +207,6 @@ class Service:
         return instant(day - timedelta(days=days), place)
 
     async def costs(self, *, by: str = "entry", days: int = 7) -> views.CostReport:
-        """Return the usage of the last days *by* day, entry or agent."""
         now = self.clock.now()
         since, place = self._midnight(now, days - 1), zone(self.zone_name)
         spent = await self.ledger.costs(since=since, until=now + DAY)
@@ -379,7 +378,6 @@ class Service:
         return views.EntryList(entries=tuple(rows), total=len(fitting), counts=dict(counts))
 
     async def attention(self) -> list[Attention]:
-        """Return the entries that need attention, including the acknowledged ones."""
         ledger, troubled = self.ledger, []
         for trait in (Trait.BROKEN, Trait.MISSING, Trait.PAUSED):
             troubled += await ledger.entries_that_are(trait, limit=BATCH)
@@ -659,7 +657,6 @@ class Service:
         return "" if task is None else await self.unassigned(task.mark.address)
 
     async def _task(self, found: Listed) -> Listed | None:
-        """Return the entry that dispatches an open task: the task itself, or a part of it."""
         for each in await self._family(found):
             is_task = isinstance(each.item, Entry) and each.item.work is rules.Work.DISPATCH
             if is_task and (each.gone_at is None or each.number == found.number):
@@ -1123,7 +1120,6 @@ class Service:
 
 
 def near_names(word: str, named: Iterable[tuple[str, str]]) -> list[str]:
-    """Return up to three similar addresses or titles of entries."""
     from difflib import get_close_matches
 
     wanted = word.casefold()

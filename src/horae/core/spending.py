@@ -65,7 +65,6 @@ class Spending:
         return replace(job, balances=await self.draw(job.run.number, purses)) if purses else job
 
     async def draw(self, run: int, purses: Sequence[Purse]) -> tuple[Balance, ...]:
-        """Draw on purses for a run; raise NoRoomError if one of them has no room."""
         if not purses:
             return ()
         now = self.clock.now()

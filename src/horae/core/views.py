@@ -556,7 +556,6 @@ def shaped(kind: type[S], zone_name: str, *sources: object, **own: object) -> S:
 
 @cache
 def _origins(kind: type[Shape], *sources: type) -> list[tuple[str, int]]:
-    """Return the source and name of each field; other fields are own values, or have a default."""
     found = []
     for name in kind.__struct_fields__:
         having = (at for at, each in enumerate(sources) if hasattr(each, name))
@@ -583,7 +582,6 @@ def entry_line(found: Listed, zone_name: str) -> EntryLine:
 
 
 def entry_row(found: Listed, zone_name: str, state: EntryState, known: Sequence[Filed]) -> EntryRow:
-    """Return an entry of a list; *known* are its receipts, newest first."""
     ends = [
         shaped(EndMark, zone_name, each, each.receipt, receipt=each.number, seconds=_took(each))
         for each in reversed(known)
