@@ -174,6 +174,23 @@ async def test_of_many_receipts_each_machine_has_its_share_of_jobs() -> None:
     assert [each.receipts for each in leader.ledger.jobs] == [
         (n, n + 1, n + 2) for n in range(16, 40, 3)
     ]
+    leader.ledger.jobs.clear()
+    await leader.clock.advance(queue.AGAIN)
+    await leader.launch.requeue()
+    assert [each.receipts for each in leader.ledger.jobs] == [(n,) for n in range(1, 40)]
+
+
+@story
+async def test_a_job_of_one_receipt_is_what_the_version_before_reads() -> None:
+    ledger = await PostgresLedger.open(fresh(), is_shared=True)
+    try:
+        await carrier.prepare(ledger.address)
+        await ledger.enqueue([QueueJob((5,), "any", 7), QueueJob((5, 6, 8), "any", 7)], term=1)
+        query = b"DELETE FROM pgqueuer RETURNING payload"
+        found = await ledger.read(lambda tx: [*tx.connection.raw.execute(query)])
+        assert sorted(bytes(row[0]) for row in found) == [b"5 7", b"5 7 6 8"]
+    finally:
+        await ledger.close()
 
 
 @story
@@ -373,7 +390,8 @@ def test_a_machine_is_able_to_do_what_it_is() -> None:
 async def test_a_machine_takes_no_more_jobs_at_a_time_than_it_has_room_for() -> None:
     taken: list[int] = []
 
-    async def take(numbers: Sequence[int], _: int) -> bool:
+    async def take(numbers: Sequence[int], term: int) -> bool:
+        assert term == 7
         taken.extend(numbers)
         return True
 
@@ -383,7 +401,7 @@ async def test_a_machine_takes_no_more_jobs_at_a_time_than_it_has_room_for() -> 
     ledger = await PostgresLedger.open(fresh(), is_shared=True)
     try:
         await carrier.prepare(ledger.address)
-        jobs = [QueueJob((number,), "any", 1) for number in range(1, 21)]
+        jobs = [QueueJob((number,), "any", 7) for number in range(1, 21)]
         await ledger.enqueue(jobs, term=1)
         box = carrier.Carrier(ledger, ["any"], lambda: ["any"] if room() > 0 else [], room)
         await first_of([box.run(take), until(lambda: len(taken) >= 3)])

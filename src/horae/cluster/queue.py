@@ -238,6 +238,8 @@ class Carried(Launch):
         """Return as few jobs as leave each node its share."""
         machines = self.gate.capacity.machines or (None,)
         size = max(1, min(MOST, len(some) // (SHARES * len(machines))))
+        if any(each.tries > 1 for each in some):  # one that cannot be claimed keeps no other back
+            size = 1
         numbers: dict[str, list[int]] = {}
         for each in some:
             numbers.setdefault(self._ability(each), []).append(each.filed.number)

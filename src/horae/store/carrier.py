@@ -56,9 +56,15 @@ def enqueue(connection: psycopg.Connection[Any], jobs: Sequence[QueueJob]) -> No
     """Queue jobs inside the open transaction."""
     SyncQueries(SyncPsycopgDriver(connection)).enqueue(
         [each.ability for each in jobs],
-        [" ".join(map(str, (each.term, *each.receipts))).encode() for each in jobs],
+        [_payload(each) for each in jobs],
         [0] * len(jobs),
     )
+
+
+def _payload(job: QueueJob) -> bytes:
+    first, *more = job.receipts
+    # The term is second: nodes of the version before read one receipt and its term.
+    return " ".join(map(str, (first, job.term, *more))).encode()
 
 
 @dataclass(eq=False)
@@ -98,8 +104,8 @@ class Carrier:
 
         async def told(job: Job) -> None:
             try:
-                term, *receipts = map(int, (job.payload or b"0").split())
-                is_done = await take(receipts, term)
+                first, term, *more = map(int, (job.payload or b"0 0").split())
+                is_done = await take((first, *more), term)
             except LedgerError as error:
                 raise RetryRequested(FULL, str(error)) from None
             if not is_done:
