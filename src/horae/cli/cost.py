@@ -40,7 +40,7 @@ def _print_costs(found: CostReport, by: str) -> None:
         cells = (row.name, _dollars(row.cost), _tokens(row.tokens), str(row.runs), bar, silent)
         rows.append(cells)
     since = moment_text(found.since, found.zone)
-    empty = f"no run since {since} says what it used"
+    empty = f"no run since {since} reported a cost or tokens"
     print_table((by, "cost", "tokens", "runs", "", ""), rows, empty=empty)
     if found.budgets:
         echo("\nbudgets")
@@ -64,7 +64,7 @@ def _print_forecast(found: ForecastReport, days: int) -> None:
         (row.title, str(row.runs), _dollars(row.each or 0.0), _dollars(row.cost))
         for row in found.rows
     ]
-    empty = "no scheduled entry has a run that says what it cost"
+    empty = "no run of a scheduled entry has reported a cost"
     print_table(("entry", "runs", "each", f"next {days} days"), rows, empty=empty)
     if len(rows) > 1:
         echo(f"total {_dollars(found.cost)}")

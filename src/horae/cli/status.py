@@ -268,7 +268,7 @@ def agent_row(agent: views.AgentLine, stands: views.StatusReport) -> tuple[str, 
         went = f"first tick began{when}" if when else "has not ticked yet"
     else:
         when = "" if agent.running else when  # it is that of the run that goes on
-        idle = f", idle {agent.streak} times in a row" if agent.streak else ""
+        idle = f", idle {agent.streak} times in a row" if agent.streak > 1 else ""
         bad = f", {agent.failures} failures in a row" if agent.failures > 1 else ""
         stuck = ", stuck" if agent.stuck else ""
         went = f"last{when}: {agent.last_outcome.replace('_', ' ')}{idle}{bad}{stuck}"
