@@ -348,8 +348,8 @@ def test_the_fault_of_the_log_is_known_by_version(
 
 
 def test_an_unlikely_year_is_seen() -> None:
-    assert check_clock(datetime(2026, 4, 1, 12, tzinfo=UTC)).grade is Grade.OK
-    assert check_clock(datetime(1970, 1, 1, tzinfo=UTC)).grade is Grade.FAIL
+    assert check_clock(datetime(2026, 4, 1, 12, tzinfo=UTC), "UTC").grade is Grade.OK
+    assert check_clock(datetime(1970, 1, 1, tzinfo=UTC), "UTC").grade is Grade.FAIL
 
 
 def test_little_room_and_other_systems_are_seen() -> None:

@@ -169,7 +169,10 @@ def test_a_part_of_a_log_is_shown_or_written_to_a_file(there: Call, home: Path) 
     assert there("logs", "Retried", "--attempt", "3").code == 4
     assert there("logs", "Retried", "--grep", "(").code == 2
     wrong = there("logs", "Retried", "--step", "Sum")
-    assert (wrong.code, wrong.err) == (2, "horae: the output has no step 'Sum'; steps: none\n")
+    assert (wrong.code, wrong.err) == (
+        2,
+        "horae: the output has no step 'Sum'; only a workflow has steps\n",
+    )
 
 
 def test_a_log_is_followed_until_somebody_cancels_its_run(there: Call, home: Path) -> None:

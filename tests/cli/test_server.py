@@ -170,12 +170,20 @@ def test_a_command_that_works_with_files_says_that_it_is_local(
     assert "Here" in elsewhere("next", "plan.org").out
 
 
+def test_a_directory_that_is_not_used_is_said_once(elsewhere: Call, tmp_path: Path) -> None:
+    note = "horae: HORAE_SERVER names the engine; --root, --data and DIR are not used\n"
+    assert elsewhere("list", str(tmp_path)).err == note
+    assert elsewhere("history", "--data", str(tmp_path)).err == note
+
+
 def test_a_server_that_does_not_answer_or_is_none_is_an_error(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HORAE_SERVER", "http://127.0.0.1:1")
     silent = call("status")
     assert (silent.code, "http://127.0.0.1:1: no engine answers" in silent.err) == (3, True)
+    health = call_here(agent, "agent", "orchestrator", "health")
+    assert (health.code, "no engine answers" in health.err, health.out) == (1, True, "")
     monkeypatch.setenv("HORAE_SERVER", "127.0.0.1:1")
     assert call("status").code == 2
 

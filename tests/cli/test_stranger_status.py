@@ -114,7 +114,7 @@ def test_what_is_tried_again_says_when(root: Path) -> None:
         start_at = datetime.fromisoformat(waiting["start_at"])
         when = f"{start_at:%Y-%m-%d %a %H:%M:%S}".removesuffix(":00") + " UTC"
         shown = " ".join(horae(root, "status", "--table").split())
-        assert f"waiting exit code 3; starts at {when} or later" in shown
+        assert f"waiting attempt 1 failed: exit code 3; starts at {when} or later" in shown
         assert f"\n  starts at {when} or later\n" in horae(root, "why", "flaky", "--table")
 
 

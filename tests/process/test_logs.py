@@ -259,7 +259,7 @@ def test_the_steps_of_a_workflow_are_found_by_their_headings(tmp_path: Path) -> 
     assert log.steps() == [("Fetch (all)", 1, 0), ("Sum", 4, len(text))]
     assert log.select(LogSelection(step="Fetch (all)")) == (0, len(text))
     assert log.select(LogSelection(step="Sum", tail=1)) == (log.end - 4, None)
-    with pytest.raises(RequestError, match=r"no step 'other'; steps: Fetch \(all\), Sum"):
+    with pytest.raises(RequestError, match=r"no step 'other'; its steps are Fetch \(all\), Sum"):
         log.select(LogSelection(step="other"))
 
 

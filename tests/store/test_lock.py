@@ -98,6 +98,11 @@ def test_the_second_is_refused_at_once_and_told_who_was_first(
     )
 
 
+def test_who_was_first_is_told_in_the_zone_of_its_plans(tmp_path: Path) -> None:
+    holder = LockHolder(7, "horae", "2026-04-01T08:00:00Z", zone="Europe/Berlin")
+    assert "since 2026-04-01 Wed 10:00 Europe/Berlin)" in str(DataLockedError("x", holder))
+
+
 def test_the_lock_dies_with_its_process(
     tmp_path: Path, starting: list[subprocess.Popen[str]]
 ) -> None:

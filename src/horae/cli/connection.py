@@ -97,6 +97,7 @@ class Place(NamedTuple):
     @classmethod
     def of(cls, *, root: str, data: str | None) -> Place:
         if (server := _server()) is not None:
+            _say_unused(root, data)
             config = load(root, flags={"data": data}, with_file=False)
             return cls(config, clock.machine_zone(), config.root, config.data, None, server)
         try:
@@ -469,6 +470,16 @@ def _server() -> ServerClient | None:
     return ServerClient(url, token)
 
 
+def _say_unused(root: str, data: str | None) -> None:
+    """Say once that a directory is not used, because HORAE_SERVER names the engine."""
+    context = click.get_current_context(silent=True)
+    is_named = root != "." or data is not None
+    if context is not None and is_named and not context.meta.get(_UNUSED):
+        context.meta[_UNUSED] = True
+        words = "HORAE_SERVER names the engine; --root, --data and DIR are not used"
+        output.echo(f"horae: {words}", err=True)
+
+
 def command_words() -> str:
     """Return the words of this command without its arguments, such as `horae run`."""
     context = click.get_current_context(silent=True)
@@ -482,3 +493,4 @@ def say_source(engine: EngineFacts) -> None:
 
 
 new_id = partial(token_hex, 6)
+_UNUSED: Final = "horae.cli.connection.unused"  # in the context: it is said already

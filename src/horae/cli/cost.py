@@ -36,7 +36,7 @@ def _print_costs(found: CostReport, by: str) -> None:
     rows = []
     for row in (*found.rows, *([found.total] if len(found.rows) > 1 else [])):
         bar = "" if row is found.total or not most else "█" * round(row.cost / most * _BAR)
-        silent = f"{row.silent} of them without a cost" if row.silent else ""
+        silent = f"{row.silent} without a cost" if row.silent else ""
         cells = (row.name, _dollars(row.cost), _tokens(row.tokens), str(row.runs), bar, silent)
         rows.append(cells)
     since = moment_text(found.since, found.zone)
@@ -50,7 +50,7 @@ def _print_costs(found: CostReport, by: str) -> None:
             until = moment_text(each.until, found.zone)
             live = f", {each.expected} expected of runs in progress" if each.expected else ""
             stands.append((f"{title}{each.budget}", f"{each.spent} spent{live}", until))
-        print_table(("budget", "in this period", "begins again"), stands)
+        print_table(("budget", "in this period", "next period"), stands)
 
 
 def show_forecast(root: str, output: Output, *, days: int) -> None:

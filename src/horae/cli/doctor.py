@@ -114,7 +114,7 @@ def examine(place: Place) -> Iterator[Check]:
     else:
         yield _ok("reader", "self-test of the plan parser passed")
     yield check_sqlite(sqlite3.sqlite_version_info)
-    yield check_clock(SystemClock().now())
+    yield check_clock(SystemClock().now(), place.zone.key)
     yield _check_zones()
     yield check_git(_git_version(), is_needed=root.is_dir() and is_repository(root))
     there = {row.name for row in LANGUAGES if any(shutil.which(tool.program) for tool in row.tools)}
@@ -246,8 +246,8 @@ def has_log_fault(version: tuple[int, ...]) -> bool:
     return version < (3, 51, 3) or version[:3] == (3, 52, 0)
 
 
-def check_clock(now: datetime) -> Check:
-    found = text.moment_text(now, "UTC")
+def check_clock(now: datetime, zone_name: str) -> Check:
+    found = text.moment_text(now, zone_name)
     if not 2025 <= now.year < 2100:
         return _fail("clock", f"{found}, an unlikely year", "set the clock of this machine")
     return _ok("clock", found)

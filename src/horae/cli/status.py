@@ -150,6 +150,8 @@ def print_status(stands: views.StatusReport, engine: views.EngineFacts) -> None:
     for each in stands.waiting:
         *row, reason = _receipt_row(each)
         when = moment_text(each.start_at, each.zone)
+        if each.attempts and each.start_at > stands.at:
+            reason = f"attempt {each.attempts} failed: {reason}"
         is_told = each.start_at <= stands.at or when in reason
         waiting.append((*row, reason if is_told else f"{reason}; starts at {when} or later"))
     unarmed = [  # unless it is among the problems, with the same reason

@@ -18,6 +18,7 @@ from horae.cli.output import Output, echo, print_answer, print_rows, print_table
 from horae.client import Client, EngineUnreachableError
 from horae.core import access, actor
 from horae.core.access import Sessions, Tokens
+from horae.core.text import moment_text
 from horae.errors import HoraeError
 from horae.store.ledger import SqlLedger
 from horae.web import keys
@@ -77,7 +78,7 @@ def list_(*, place: Place, output: Output) -> None:
     cells = []
     for each in found:
         unused = "not recorded" if each.name == actor.OPERATOR else "never"
-        times = (_seconds(each.created_at), _seconds(each.used_at, unused))
+        times = (_when(each.created_at, place), _when(each.used_at, place, unused))
         cells.append((each.name, " ".join(each.scopes), *times))
     names = ("name", "scopes", "created", "last used")
     empty = "no tokens; `horae up` creates the token of the operator"
@@ -115,7 +116,8 @@ def sessions(*, place: Place, output: Output) -> None:
         found = ask(place, lambda ledger: Sessions(ledger).all(now=CommandClock().now()))
     cells = []
     for each in found:
-        times = map(_seconds, (each.created_at, each.used_at, each.expires_at))
+        at = (each.created_at, each.used_at, each.expires_at)
+        times = (_when(moment, place) for moment in at)
         cells.append((each.id, each.token, *times, each.agent))
     names = ("session", "token", "since", "last used", "ends", "browser")
     form = {"empty": "no browser is logged in", "whole": "session"}
@@ -220,5 +222,6 @@ def _end(place: Place, session: str) -> access.EndedSessions:
     return _write(place, lambda client: client.end_session(session), alone)
 
 
-def _seconds(moment: datetime | None, never: str = "") -> str:
-    return f"{moment:%Y-%m-%dT%H:%M:%S}Z" if moment else never
+def _when(moment: datetime | None, place: Place, never: str = "") -> str:
+    at = moment and moment_text(moment.replace(microsecond=0), place.zone.key)
+    return at or never

@@ -268,8 +268,9 @@ class RunLog:
             steps = self.steps()
             at = next((n for n, each in enumerate(steps) if each.name == wanted.step), None)
             if at is None:
-                known = ", ".join(each.name for each in steps) or "none"
-                raise RequestError(f"the output has no step {wanted.step!r}; steps: {known}")
+                known = ", ".join(each.name for each in steps)
+                said = f"its steps are {known}" if known else "only a workflow has steps"
+                raise RequestError(f"the output has no step {wanted.step!r}; {said}")
             start = max(start, steps[at].start)
             end = steps[at + 1].start if at + 1 < len(steps) else end
         if wanted.line is not None:

@@ -89,7 +89,7 @@ class DataLockedError(HoraeError, code="data_locked", exit_code=Exit.CONFLICT):
         self.path = path
         self.pid, self.command, self.since = holder.pid, holder.command, holder.since
         what = f" ({holder.command})" if holder.command else ""
-        when = f" since {instant_text(holder.since, 'UTC')}" if holder.since else ""
+        when = f" since {instant_text(holder.since, holder.zone or 'UTC')}" if holder.since else ""
         used = f"in use by {holder.name}{what}{when}"
         if holder.is_engine and not holder.is_stopping:
             used = f"an engine is already running here ({holder.name}{when and f',{when}'})"

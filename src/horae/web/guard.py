@@ -68,8 +68,10 @@ SLOWED: Final = 1.0  # seconds until the next one is answered
 WAITING: Final = 16  # of those at a time; each has a connection meanwhile
 PEERS: Final = 1000  # so many peers are remembered
 
-_SHOW: Final = "`horae token show` prints the operator token"
-_NO_KEY: Final = f"the token is missing, wrong or revoked; {_SHOW}"
+_NO_KEY: Final = (
+    "the token is missing, wrong or revoked; `horae token show` on the machine of the engine prints"
+    " the operator token; set HORAE_TOKEN to it, or send it in the header `Authorization: Bearer`"
+)
 _READS: Final = frozenset({"GET", "HEAD"})
 
 

@@ -565,6 +565,8 @@ def _show_log(
 def health(call: AgentCall) -> int:
     """Show whether an engine is running."""
     word = "ok" if call.has_engine else "no engine is running"
+    if (server := call.access.place.server) is not None:
+        server.status(limit=1)  # raises an error unless the engine answers
     said = {"status": word, "service": "horae", "version": horae.__version__}
     call.print(said, [f"Status: {word}", f"Version: {horae.__version__}"])
     return Exit.OK if word == "ok" else Exit.FINDINGS

@@ -23,7 +23,7 @@ from horae.config import known_names, load
 from horae.core.actor import actor_words
 from horae.core.entry import PROPERTIES, phrase_cron
 from horae.core.receipt import ReasonCode, Status
-from horae.core.text import in_zone, instant_text
+from horae.core.text import in_zone
 from horae.errors import Exit, HoraeError
 from horae.sources.triggers import files
 from horae.sources.triggers.kinds import TriggerError, config_of, kind_of
@@ -51,6 +51,10 @@ class TriggerCall(NamedTuple):
     @property
     def access(self) -> TriggerAccess:
         return TriggerAccess(root=self.root, data=self.data)
+
+    def when(self, text: str) -> str:
+        """Return a text with its times in the zone of the plans."""
+        return in_zone(text, self.access.place.zone.key)
 
     def change(
         self, name: str, work: Callable[[AnyTriggers], Awaitable[TriggerLine]]
@@ -183,7 +187,8 @@ def add(call: TriggerCall, /, name: str, *, disabled: bool, **given: Any) -> Non
 def list_(call: TriggerCall, /, *, limit: int, offset: int) -> None:
     """List the triggers, newest first."""
     page = call.access.read(lambda triggers: triggers.page(limit=limit, offset=offset))
-    conditions = call.access.read(lambda triggers: _conditions(triggers, page.items))
+    found = call.access.read(lambda triggers: _conditions(triggers, page.items))
+    conditions = map(call.when, found)
     rows = [
         (each.name, _state(each), each.agent, when, each.id)
         for each, when in zip(page.items, conditions, strict=True)
@@ -204,8 +209,8 @@ def show(call: TriggerCall, /, name: str) -> None:
     [condition] = call.access.read(lambda triggers: _conditions(triggers, [found]))
     lines = [
         f"{found.name}  {found.id}",
-        f"{_state(found)}, starts {found.agent}, waits for {condition}",
-        f"created {found.created_at}, changed {found.updated_at}",
+        f"{_state(found)}, starts {found.agent}, waits for {call.when(condition)}",
+        f"created {call.when(found.created_at)}, changed {call.when(found.updated_at)}",
         *([f"from {found.file}"] if found.file else []),
         "",
         found.prompt_template,
@@ -362,7 +367,7 @@ def history(call: TriggerCall, /, name: str, **part: int) -> None:
 
     items = call.access.read(lambda triggers: triggers.history(name, **part)).items
     rows = [
-        (str(each.receipt), each.planned_at, each.source_id, each.status, reason(each))
+        (str(each.receipt), call.when(each.planned_at), each.source_id, each.status, reason(each))
         for each in items
     ]
     call.print_many(items, "receipt scheduled key status reason", rows, empty="no receipts")
@@ -406,7 +411,7 @@ def approvals(call: TriggerCall, /) -> None:
     found = call.access.read(lambda triggers: triggers.approvals())
     rows = []
     for each in found:
-        until = instant_text(each.expires_at, call.access.place.zone.key)
+        until = call.when(each.expires_at)
         who = (str(each.receipt), each.workflow, each.agent)
         rows.append((*who, until, each.prompt))
     empty = "no runs are waiting for approval"
