@@ -136,6 +136,11 @@ def parse_budget(text: str, zone_name: str, of: str = "") -> tuple[Purse, ...]:
 
 
 def amount_text(amount: int, unit: Unit = Unit.DOLLARS) -> str:
+    """Return an amount with its unit.
+
+    >>> amount_text(1_500_000), amount_text(2_400), amount_text(1_250_000, Unit.TOKENS)
+    ('$1.50', '$0.0024', '1.25M tokens')
+    """
     if unit is Unit.DOLLARS:
         dollars = amount / DOLLAR
         return f"${dollars:.2f}" if amount >= DOLLAR // 100 or not amount else f"${dollars:.4f}"
@@ -147,6 +152,11 @@ def amount_text(amount: int, unit: Unit = Unit.DOLLARS) -> str:
 
 
 def cost_text(dollars: object) -> str:
+    """Return a cost in dollars; empty if it is unknown.
+
+    >>> cost_text(0.25), cost_text(None)
+    ('$0.25', '')
+    """
     return amount_text(round(dollars * DOLLAR)) if isinstance(dollars, int | float) else ""
 
 

@@ -583,6 +583,11 @@ def compact(data: Mapping[str, object] | tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=512)  # thousands of receipts change for a few reasons
 def compact_words(**words: str) -> str:
+    """Return the JSON of words given in alphabetical order, as `compact` would.
+
+    >>> compact_words(reason="it rains", status="skipped")
+    '{"reason":"it rains","status":"skipped"}'
+    """
     pairs = [f'"{name}":{encode_basestring_ascii(word)}' for name, word in words.items()]
     return f"{{{','.join(pairs)}}}"
 

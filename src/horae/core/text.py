@@ -104,6 +104,11 @@ def rule_words(rule: rules.Rule, *, zone_name: str) -> str:
 
 
 def size_text(size: int) -> str:
+    """Return a number of bytes with a binary unit.
+
+    >>> [size_text(each) for each in (12, 1500, 64 << 20, 7634944, 5 << 40)]
+    ['12 bytes', '1.5 KiB', '64 MiB', '7.3 MiB', '5120 GiB']
+    """
     if size < 1024:
         return f"{size} bytes"
     power = min((size.bit_length() - 1) // 10, 3)

@@ -145,6 +145,12 @@ FIRST_WAIT: Final = timedelta(minutes=1)
 
 
 def delay_after(base: timedelta, streak: int) -> timedelta:
+    """Return the wait before the next tick, after *streak* ticks without work.
+
+    >>> breather = timedelta(seconds=45)
+    >>> [delay_after(breather, n).seconds for n in range(8)]
+    [45, 60, 120, 240, 480, 960, 1800, 1800]
+    """
     if streak <= 0:
         return base
     # Clamp before doubling: one idle day would overflow timedelta. The cap is on the backoff,

@@ -683,6 +683,11 @@ def _cost(value: object) -> float | None:
 
 
 def _thousands(number: str, unit: str) -> int | None:
+    """Parse a count such as `1.2k`.
+
+    >>> _thousands("1.2", "k"), _thousands("2,345", "")
+    (1200, 2345)
+    """
     amount = _cost(number.replace(",", "").rstrip("."))
     return None if amount is None else round(amount * {"k": 1000, "M": 1_000_000}.get(unit, 1))
 
