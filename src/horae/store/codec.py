@@ -135,9 +135,6 @@ def clock_of(entry: Entry) -> tuple[object, ...]:
     return entry.zone, *(each.of(entry.policy) for each in PROPERTIES if each.decides_times)
 
 
-# Rows
-
-
 def _read(kind: str) -> Callable[[Callable[[LedgerRow], _Read]], Callable[[LedgerRow], _Read]]:
     """Decorate a reader of rows, so that its errors name the row."""
 

@@ -196,8 +196,6 @@ class Transaction:
     def term(self) -> int:
         return int(self.row("term.current")[0])
 
-    # Entries
-
     def entry(self, number: int) -> Listed | None:
         return self.one(listed, "entry.one", number=number)
 
@@ -350,8 +348,6 @@ class Transaction:
 
     def remember(self, number: int, memory: str) -> None:
         self.change("entry.remember", number=number, memory=memory)
-
-    # Receipts
 
     def receipt(self, number: int) -> Filed | None:
         return self.one(filed_of, "receipt.one", number=number)
@@ -592,8 +588,6 @@ class Transaction:
         period = {"since": since, "until": until}
         return self.every(filed_of, "receipt.late", **period, by=length, limit=limit)
 
-    # Runs
-
     def start_many(self, receipts: Sequence[Filed], *, now: datetime) -> list[Job | None]:
         numbers = json.dumps([filed.number for filed in receipts])
         found = {row[0]: row for row in self.rows("several.starting", numbers=numbers)}
@@ -762,8 +756,6 @@ class Transaction:
     def last_run(self, entry: int) -> Run | None:
         return self.one(codec.run_of, "run.last_of_entry", entry=entry)
 
-    # Events and texts
-
     def tell(
         self,
         kind: str,
@@ -834,8 +826,6 @@ class Transaction:
         facts = {"receipts": receipts, "runs": pruned.runs, "events": events, "texts": texts}
         self.tell("pruned", now=now, facts=facts)
         return pruned
-
-    # Shared by several of these
 
     def _numbers(self, theme: str, count: int) -> int:
         """Reserve numbers for entries or receipts; return the first."""

@@ -468,9 +468,6 @@ def is_lost(error: BaseException) -> bool:
     return code is None or code.startswith("57P") or code in {"25P03", "0A000"}
 
 
-# Listeners
-
-
 async def connect(address: DatabaseAddress, name: str) -> psycopg.AsyncConnection[Any]:
     """Return a connection for the event loop, with a timeout for each request."""
     connection = await psycopg.AsyncConnection.connect(

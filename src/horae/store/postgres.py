@@ -161,8 +161,6 @@ class PostgresLedger(SqlLedger):
         await self._read_queue.do(self._reader.close)
         self._read_queue.rest()
 
-    # Runs on nodes
-
     async def enqueue(self, jobs: Sequence[QueueJob], *, term: int) -> None:
         await self._write(QueuedCall(_enqueue, (jobs,), term=term))
 
@@ -255,8 +253,6 @@ class PostgresLedger(SqlLedger):
         """
         lost = NodeJoin(plain(name), generation)
         return await self.write(term, lambda tx: _reap(tx, lost, reaper, now, remember))
-
-    # Shared by the nodes
 
     async def secret(self, name: str, make: Callable[[], str]) -> str:
         def put(tx: Transaction) -> Any:
