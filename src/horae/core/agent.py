@@ -332,9 +332,6 @@ def as_written(name: str, value: str) -> str:
     return _ANY_CONTROL.sub(" ", value)
 
 
-# Orders
-
-
 class AgentUnavailableError(HoraeError, code="agent_unavailable", exit_code=Exit.TEMPORARY):
     def __init__(self, agent: str, reason: str) -> None:
         self.agent, self.reason = agent, reason

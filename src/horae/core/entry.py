@@ -44,9 +44,6 @@ _LABEL: Final = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _RFC3339: Final = re.compile(r"[0-9-]{10}[Tt]")
 
 
-# Policies
-
-
 class CatchUp(StrEnum):
     ALL = "all"  # the newest ten run, oldest first
     LATEST = "latest"  # one late run replaces all
@@ -303,9 +300,6 @@ def policy_of(props: Mapping[str, str], *, zone_name: str) -> Policy:
     if "until" in values and values.get("from_at", values["until"]) > values["until"]:
         raise PolicyError("FROM", props["FROM"], reason=f"is after :UNTIL: {props['UNTIL']}")
     return Policy(**values) if values else DEFAULT
-
-
-# Rules
 
 
 class Work(StrEnum):

@@ -526,8 +526,6 @@ class CalendarPath(Shape, frozen=True, kw_only=True):
 
 S = TypeVar("S", bound=Shape)
 
-# Conversions from what the ledger stores
-
 
 @overload
 def zoned(moment: datetime, zone_name: str) -> datetime: ...

@@ -372,8 +372,6 @@ class Supervisor:
             os.waitpid(dead.si_pid, 0)
         self._deaths.repeat()  # more of them, but the time limit is checked first
 
-    # The end.
-
     def _ask_to_end(self, why: str, said: str) -> None:
         if self._why:
             return

@@ -259,9 +259,6 @@ def _free(name: str, taken: Collection[str], form: str) -> str:
     return name if name not in taken else next(each for each in numbered if each not in taken)
 
 
-# Rules
-
-
 class UnfitError(Exception):
     """A part of a foreign rule that cannot be imported, why, and what to do."""
 

@@ -207,8 +207,6 @@ class Git:
         self._lock = asyncio.Lock()
         self._owner: asyncio.Task[object] | None = None
 
-    # Reading
-
     async def head(self) -> str | None:
         return await self._commit_at("HEAD")
 
@@ -283,8 +281,6 @@ class Git:
 
     async def unshared(self) -> int:
         return int((await self._git("rev-list", "--count", "HEAD", "--not", "--remotes")).text)
-
-    # Changing
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
@@ -567,8 +563,6 @@ class Git:
         async with self.held():
             branch = await self._fetch_work(theirs, tip, self._work_of(agent, run))
             return await self._share(tip, branch, words)
-
-    # Implementation
 
     async def _fetch_work(self, clone: Git, tip: str, branch: str) -> str:
         is_taken = await self._commit_at(f"refs/heads/{branch}") is not None

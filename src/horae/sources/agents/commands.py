@@ -181,7 +181,6 @@ async def _host(
 async def _follow(
     held: runner.AgentRun, ending: asyncio.Future[Ended], log: Path, screen: RunScreen
 ) -> None:
-    """Print the output of a run as it comes; into a pipe, only the answer in an event stream."""
     has_events = held.how.answers in EVENTS
     if has_events and not sys.stdout.isatty():
         ended = await ending
@@ -255,9 +254,6 @@ def _spent(facts: Mapping[str, object]) -> str:
     forms = {"steps": "{} steps", "tokens": "{} tokens", "cost": "${}"}
     told = ", ".join(form.format(facts[key]) for key, form in forms.items() if key in facts)
     return f" ({told})" if told else ""
-
-
-# Work kept on branches
 
 
 async def _kept_in(config: Config) -> tuple[Git, list[KeptWork]]:

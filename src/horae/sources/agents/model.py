@@ -93,7 +93,6 @@ def require_extra() -> None:
 async def work(
     order: ModelOrder, *, environ: Mapping[str, str], work_in: Path, say: Callable[[Turn], None]
 ) -> Report:
-    """Run a model until it is done, exceeds a limit, or is unreachable."""
     from pydantic_ai.usage import RunUsage
 
     secrets = [environ[name] for name in (order.key, *order.secrets) if environ.get(name)]

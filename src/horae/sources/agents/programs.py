@@ -34,8 +34,6 @@ _MODEL: Final = re.compile(r"[A-Za-z0-9@][\w.:/@+-]{0,199}", re.ASCII)
 
 
 class Reach(StrEnum):
-    """How far a program can enforce a tool policy."""
-
     PATTERNS = "patterns"  # each tool, and patterns
     READING = "reading"  # only that nothing is written
     NOTHING = "nothing"  # nothing: the policy is only part of the prompt
@@ -297,7 +295,6 @@ def _is_as_asked(command: tuple[str, ...], row: Program) -> bool:
 
 
 def _only_reads(policy: ToolPolicy) -> bool:
-    """Return whether a policy is an allow list without tools that write, run or call out."""
     tools = {each.tool for each in policy.tools}
     return policy.mode is Mode.ALLOW_LIST and bool(tools) and tools <= {READ, GREP}
 
@@ -317,7 +314,6 @@ def _claude_limits(policy: ToolPolicy) -> list[str]:
 
 
 def _in_claude(pattern: Pattern) -> tuple[str, ...]:
-    """Return a pattern in the syntax of Claude Code, which has no tool that only commits."""
     if pattern.tool == GIT:
         return (f"{BASH}(git add:*)", f"{BASH}(git commit:*)")
     if pattern.tool == BASH and pattern.argument and not pattern.argument.startswith("* "):

@@ -258,8 +258,6 @@ class Way(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """The usage limits of accounts; `agents` are those of the plans."""
-
     ledger: Ledger
     clock: Clock
     term: int
@@ -290,7 +288,6 @@ class AgentOrder:
 
     @property
     def prompt(self) -> str:
-        """The prompt, with a note on what the working directory lacks."""
         if not self.tree.edits:
             return self.task
         edits = _EDITS.format(", ".join(map(shown, self.tree.edits)))
@@ -360,7 +357,6 @@ class AgentHost:
         return programs.account_of(registry.command_of(agent), given.variables, login)
 
     def _other(self, agent: Agent, said: str) -> Agent:
-        """Return the agent of an `:ELSE:`, which names another agent or a command."""
         assert self.accounts is not None, "without accounts there is no other way"
         own, known = agent.definition, {each.name: each for each in self.accounts.agents()}
         other = known.get(said)
@@ -566,8 +562,6 @@ class AgentHost:
 
 
 class _How(Struct, frozen=True, omit_defaults=True):
-    """How a run was made, for the time after a crash."""
-
     answers: programs.Answers
     model: str | None = None
     account: str = ""

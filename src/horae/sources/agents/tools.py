@@ -343,8 +343,7 @@ def _get(url: str, *, allow_private: bool) -> tuple[str, str | None]:
     from urllib.request import HTTPRedirectHandler, Request, build_opener
 
     class Stay(HTTPRedirectHandler):
-        def redirect_request(self, *_: object) -> None:
-            """Refuse redirects."""
+        def redirect_request(self, *_: object) -> None: ...
 
     if urlsplit(url).scheme not in {"http", "https"}:
         raise ToolError("only http and https can be fetched")

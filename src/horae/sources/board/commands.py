@@ -140,15 +140,11 @@ def tick(board: Board, *, now: datetime) -> tuple[list[Recycled], list[HoraeErro
 
 
 def task_number(text: str) -> int:
-    """Parse the number of a task, with or without #."""
     digits = text.removeprefix("#")
     is_number = digits.isascii() and digits.isdecimal() and len(digits) <= len(str(LARGEST_ID))
     if not is_number or int(digits) > LARGEST_ID:
         raise click.BadParameter(f"{text!r} is not the number of a task; write it like 42.")
     return int(digits)
-
-
-# Options shared by the commands
 
 
 class StatusChoice(click.Choice):  # type: ignore[type-arg]  # generic only since click 8.2
@@ -468,7 +464,6 @@ def board_tick(*, at: str | None, root: str, output: Output) -> int:
 def list_rows(
     cards: Cards, *, status: str | None, search: str | None = None, now: datetime
 ) -> list[tuple[Card, rules.Resolution | None]]:
-    """Return the matching tasks, and the readiness of open ones; *search* are words."""
     ground, rows = cards.ground, []
     for card in cards.cards:
         task = card.task

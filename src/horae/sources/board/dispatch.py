@@ -79,7 +79,6 @@ def why_unassigned(
 
 
 def wakes_at(tasks: Iterable[Task], *, now: datetime) -> datetime | None:
-    """Return the next time at which a task becomes free, or a claim expires."""
     coming = []
     for task in tasks:
         if task.status in _DISPATCHED:

@@ -47,7 +47,6 @@ def _crons(task: Task) -> Sequence[Cron]:
 
 
 def triggers_of(task: Task, now: datetime, *, pause: Pause | None = None) -> Iterator[Moment]:
-    """Yield the future triggers of a task; none while it is paused."""
     place = task.timezone or "UTC"
     if task.cron_schedule is None:
         return

@@ -188,7 +188,6 @@ def moves(status: str) -> tuple[str, ...]:
 
 
 def transition(task: Task, status: str, *, now: datetime) -> Changes:
-    """Return the changes of a move to another status; the same status is always allowed."""
     status = status.replace("_", "-")
     if status == task.status:
         return {}
@@ -276,7 +275,6 @@ def complaints(
 
 
 def circles(numbers: Mapping[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Return cycles of dependencies, at least one if there are any."""
     left = {number: set(deps) & numbers.keys() for number, deps in numbers.items()}
     sorter = TopologicalSorter(left)
     with suppress(CycleError):  # its order leaves only cycles

@@ -202,7 +202,6 @@ class Dispatcher:
         return None if known is None or known.gone_at is not None else known
 
     async def _newest(self, entry: int) -> Filed | None:
-        """Return the newest receipt that dispatched a task, other than by a request."""
         cursor: int | None = None
         while True:
             page = await self.ledger.receipts(entry=entry, cursor=cursor, limit=100)
@@ -214,7 +213,6 @@ class Dispatcher:
             cursor = page.cursor
 
     async def _still_out(self) -> dict[int, tuple[int, str]]:
-        """Return the open dispatches by receipt, including those of earlier engines."""
         if self._out is None:
             out: dict[int, tuple[int, str]] = {}
             for filed in await ports.receipts_of(self.ledger, OPEN):
@@ -245,8 +243,6 @@ class Dispatcher:
 
 @dataclass(eq=False)
 class DispatchRunner:
-    """Makes the runs of dispatched tasks; *heard* is called when one is over."""
-
     agents: ports.AgentRunner
     board: tasks.CommittedBoard
     crew: ports.Crew | None
@@ -315,7 +311,6 @@ class DispatchRunner:
         return await self.agents.why_unable(agent)
 
     async def over(self, errand: Errand, how: ports.Ended) -> ports.Ended:
-        """Write the end of a run to its task, and return the end with these facts."""
         facts = {**how.facts, "task": errand.task}
         # Work that did not merge is left on its branch for a user to review.
         branch = str(facts["branch"]) if "branch" in facts else None

@@ -58,8 +58,6 @@ _RETRY: Final = core.Retry(20, timedelta(seconds=30))
 
 @dataclass(eq=False)
 class BoardSource:
-    """The tasks of a board; *follow_up* gets the receipts of dispatches."""
-
     name = "board"
 
     board: Board
@@ -95,7 +93,6 @@ class BoardSource:
         await asyncio.to_thread(add_event, events_path(self.board.directory), line)
 
     async def _note_once(self, filed: Filed, event: Mapping[str, Any]) -> None:
-        """Write the event of a receipt into the ledger, unless it exists."""
         if self.ledger is None:
             return
         at, kind = filed.ended_at or filed.decided_at, recycle.RECYCLED

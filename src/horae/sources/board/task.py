@@ -102,7 +102,6 @@ class Task(NamedTuple):
         return _FLAGS.get((self.text(key) or "").lower())
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Return a list of strings; a single one needs no brackets."""
         return _texts(self.fields.get(key) if key not in self.absent else None)
 
     def numbers(self, key: str) -> tuple[int, ...]:

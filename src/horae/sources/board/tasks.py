@@ -177,7 +177,6 @@ class Board:
 
     @classmethod
     def below(cls, root: StrPath, tasks: str = TASKS, **limits: int) -> Board:
-        """Return the board of a plan root, with files named relative to it."""
         directory = f"{os.fspath(root).rstrip('/')}/{tasks.strip('/')}"
         return cls(directory, root=root, **limits)
 
@@ -326,7 +325,6 @@ class Board:
             return card_of(files.read_plan(error.put_away, root=self._archive, limit=self.limit))
 
     def archived(self) -> dict[int, str]:
-        """Return the files of the archive by number; of several with one number, the first."""
         try:
             names = sorted(os.listdir(self._archive), reverse=True)
         except OSError:

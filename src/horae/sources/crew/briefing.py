@@ -104,7 +104,6 @@ class Handed:
 def survey(
     plans: Iterable[tuple[str, Plan]], tasks: Iterable[TaskBrief] = (), *, zone_name: str
 ) -> Survey:
-    """Return the open items: headlines with an open state, or a date and no state, and tasks."""
     done: dict[str, datetime | None] = {}
     items = [item for file, plan in plans for item in _of_plan(file, plan, done, zone(zone_name))]
     for task in tasks:

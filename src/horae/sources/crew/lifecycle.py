@@ -244,7 +244,6 @@ def parse_lifecycle(text: str, name: str = "-") -> ParsedLifecycle:
 
 
 def check_gates(lifecycle: Lifecycle, *, every: timedelta) -> list[Diagnostic]:
-    """Return findings for gates that are closed longer than the rest of the lifecycle takes."""
     [ring] = _rings(lifecycle, [lifecycle.start])
     ticks = sum(lifecycle.states[name].repeat for name in ring)
     # In seconds: a gate of a century, repeated a million times, exceeds any timedelta.
@@ -352,7 +351,6 @@ def _walk(lifecycle: Lifecycle, name: str, seen: set[str]) -> list[str]:
 
 
 def _rings(lifecycle: Lifecycle, starts: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the cycles of states that are reached from the start states."""
     seen: set[str] = set()
     for name in starts:
         way = _walk(lifecycle, name, seen)

@@ -305,7 +305,6 @@ def ended(
     *,
     now: datetime,
 ) -> AgentMemory:
-    """Return the memory after a tick; a tick without a run keeps the position."""
     if lifecycle is None:
         return replace(memory, kind="", following="")
     outcome = days.outcome_of(status)

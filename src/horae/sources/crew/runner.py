@@ -343,7 +343,6 @@ class KeeperRunner:
         return briefing.DiaryFacts(commits, runs, counts, coming, told)
 
     async def _write_page(self, name: str, text: str, message: str) -> str:
-        """Write a new page into the plan root and commit it alone."""
         root = self.agents.place.root
         for number in range(1, _PAGES + 1):
             each = name if number == 1 else f"{name.removesuffix('.org')}-{number}.org"

@@ -117,7 +117,6 @@ def entries_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[Entry | Una
 
 
 def doubles(found: Iterable[Scanned]) -> Iterator[Unarmed]:
-    """Yield entries that are not armed because an earlier one has their address."""
     seen: dict[str, Origin] = {}
     for item in (each.item for each in found):
         if not isinstance(item, Entry):
@@ -179,7 +178,6 @@ def tasks_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[core.PlanTask
 
 
 def unfired(plan: Plan, names: Collection[str], *, file: str) -> Iterator[Unarmed]:
-    """Yield headlines that are no entries and have one of the casefolded names."""
     places = plan.places()
     for index, path in _paths(plan):
         headline, origin = plan.headlines[index], Origin(file, places[index].line)

@@ -77,8 +77,6 @@ _ADVICE: Final = {word: advice for words, advice in _INSTEAD.items() for word in
 
 @dataclass(frozen=True, slots=True)
 class CheckClock:
-    """The plan's zone, the current time, and the shortest interval without a warning."""
-
     zone: str = "UTC"
     now: datetime | None = None  # if None, no clock changes are found
     floor: timedelta = FLOOR

@@ -52,8 +52,7 @@ class ClaimLostError(ClaimError, code="claim_lost", exit_code=Exit.CONFLICT):
 class ClaimRefusedError(ClaimError, code="claim_refused", exit_code=Exit.USAGE): ...
 
 
-class ClaimBusyError(ClaimError, code="claim_busy", exit_code=Exit.TEMPORARY):
-    """A claim that may succeed later."""
+class ClaimBusyError(ClaimError, code="claim_busy", exit_code=Exit.TEMPORARY): ...
 
 
 _KEYS: Final = {"name": "id", "is_changed": "changed", "is_pushed": "pushed"}
@@ -84,8 +83,6 @@ def _moment(text: str | None) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class HeadlineClaim:
-    """A headline and an agent: claims and releases without git, in git, or at the origin."""
-
     file: StrPath
     name: str
     _: KW_ONLY

@@ -98,7 +98,6 @@ def complete(
 
 
 def find(plan: Plan, name: str, *, path: str) -> PlanHeadline:
-    """Return the headline with an `:ID:`, or else with exactly this title."""
     ids = [n for n, each in enumerate(plan.headlines) if each.props.get("ID") == name]
     found = ids or [n for n, each in enumerate(plan.headlines) if each.title == name]
     if len(found) == 1:
@@ -246,7 +245,6 @@ class PlanHeadline:
         return Edit(Span(at, at), f"CLOSED: {stamp} ")
 
     def _spent_edits(self) -> list[Edit]:
-        """Remove CLOSED, and a SCHEDULED without a repeater next to a DEADLINE with one."""
         text, planning = self.headline.text, self.headline.planning
         if planning is None:
             return []

@@ -17,8 +17,7 @@ WAIT: Final = 20.0  # seconds for a response
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    def redirect_request(self, *_: object) -> None:
-        """Refuse redirects."""
+    def redirect_request(self, *_: object) -> None: ...
 
 
 def post(address: str, body: bytes, headers: dict[str, str]) -> tuple[bool, str]:

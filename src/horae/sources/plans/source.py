@@ -43,8 +43,6 @@ def words_at(root: StrPath, zone_name: str, path: str, line: int) -> Iterator[st
 
 
 class OrgSource:
-    """The workflows of all org plans below a root, named relative to it."""
-
     name = "org"
     settle = None  # receipts do not change a plan
 

@@ -79,8 +79,6 @@ class AgentCall(NamedTuple):
         return apply_path(self.access, path, **how)
 
     def write(self, work: Callable[[AnyTriggers], Awaitable[Any]], what: str = "") -> Any:
-        """Make a change; *what* describes it in an error."""
-
         async def named(triggers: AnyTriggers) -> Any:
             try:
                 return await work(triggers)
@@ -105,8 +103,6 @@ class AgentCall(NamedTuple):
 
 
 class AgentGroup(click.Group):
-    """A group whose errors have the form of the document's program."""
-
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -155,9 +151,6 @@ def _of_one_agent(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*args, who=agent_id or name, **given)
 
     return called
-
-
-# Responses as lines of text
 
 
 def _dispatch_lines(dispatch: Dispatch | SentMessage, status: str = "") -> list[str]:
@@ -212,9 +205,6 @@ def _dir_lines(agent: TriggerAgent) -> Sequence[str]:
     return found
 
 
-# Commands that are one call of the service
-
-
 def _add(
     name: str,
     text: str,
@@ -245,8 +235,6 @@ def _add_list(
     *params: Callable[[Any], Any],
     total: str,
 ) -> None:
-    """Add a command that lists items, block after block; as JSON they are an array."""
-
     def shown(found: Sequence[Any]) -> list[str]:
         if not found:
             return [f"No {title.lower()} found."]
@@ -338,8 +326,6 @@ _add_list("list-approvals", "List the runs that wait for approval.",
           lambda triggers: triggers.approvals(), "Approvals", _fact_lines, total="approval(s)")
 # fmt: on
 
-
-# Workflows
 
 _TEMPLATE: Final = option("--prompt-template TEXT", "The prompt; {{names}} are replaced.")
 _TEMPLATE_FILE: Final = option("--prompt-template-file FILE", "Read the prompt from a file.")
@@ -456,9 +442,6 @@ def check_template(call: AgentCall, template: str | None, *, file: str | None) -
     call.print(said, lines)
 
 
-# Agents
-
-
 @_command("create-agent")
 @option("--name", "The name of the agent.", required=True)
 @option("--working-dir DIR", "The working directory; default: the current one.")
@@ -528,9 +511,6 @@ def send_message(call: AgentCall, name: str, message: str | None, *, from_stdin:
     call.print(sent, ["Message sent.", "", *_dispatch_lines(sent, sent.dispatch_status)])
 
 
-# Runs
-
-
 @_command("logs")
 @_of_one_agent
 @flag("-f --follow", "Follow the output until the run ends.")
@@ -570,9 +550,6 @@ def health(call: AgentCall) -> int:
     said = {"status": word, "service": "horae", "version": horae.__version__}
     call.print(said, [f"Status: {word}", f"Version: {horae.__version__}"])
     return Exit.OK if word == "ok" else Exit.FINDINGS
-
-
-# Files
 
 
 @_command("apply", agent)

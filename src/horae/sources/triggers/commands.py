@@ -102,16 +102,12 @@ def _call(command: Callable[..., None]) -> Callable[..., int]:
     return called
 
 
-# horae trigger
-
-
 @click.group(cls=SharedGroup)
 def trigger() -> None:
     """Start agents by cron, webhook, issue or request."""
 
 
 def definition_options(command: Callable[..., Any], *, is_new: bool) -> Callable[..., Any]:
-    """Add the options of a trigger's definition; a new one requires an agent and a prompt."""
     agent = "The agent that the trigger starts"
     prompt = "The prompt for the agent; {{names}} are replaced."
     schemes = click.Choice([each.value for each in Scheme])
@@ -416,9 +412,6 @@ def approvals(call: TriggerCall, /) -> None:
         rows.append((*who, until, each.prompt))
     empty = "no runs are waiting for approval"
     call.print_many(found, "receipt trigger agent until prompt", rows, empty=empty)
-
-
-# Shared by both command lines
 
 
 class _AnyName(dict[str, str]):

@@ -61,8 +61,6 @@ class LifecycleEvent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TriggerTask:
-    """The part of a prompt from a request, a message or an issue."""
-
     title: str = ""
     body: str = ""
     url: str = ""
@@ -508,11 +506,7 @@ def shown(text: str) -> str:
     return text if is_reference(text) else MASK
 
 
-# Messages and issues
-
-
 def read_delivery(body: bytes, *, event: str, delivery: str, now: datetime) -> WebhookDelivery:
-    """Parse a message; *event* is GitHub's header, else its `type`."""
     text = body.decode("utf-8", "replace")
     said = read_json(text, dict) or {}
     action = _text(said.get("action"))

@@ -163,9 +163,6 @@ class Trigger:
         return self.id if self.times <= 1 else f"{self.id}:{self.times}"
 
 
-# Definitions
-
-
 def changed_definition(
     was: TriggerDefinition, data: Mapping[str, Any], *, agent: str
 ) -> TriggerDefinition:
@@ -301,9 +298,6 @@ def _value(value: object, name: str) -> str:
     if len(value) > kinds.LONGEST_VALUE:
         raise TriggerError(f"{name} must have at most {kinds.LONGEST_VALUE:,} characters")
     return value
-
-
-# Entries
 
 
 def policy_for(definition: TriggerDefinition) -> entry.Policy:

@@ -117,9 +117,6 @@ def agent_of(card: AgentCard) -> Agent:
     )
 
 
-# Polls of GitHub for triggers, by the program `gh`
-
-
 log = logging.getLogger(__name__)
 
 AGAIN: Final = timedelta(seconds=1)  # after a failed write to the ledger
@@ -164,7 +161,6 @@ class GithubPoller:
             await self.clock.wait(stop, until=min(wake_at or latest, latest))
 
     async def turn(self) -> datetime | None:
-        """Poll for all triggers that are due; return when the next one is."""
         types = sorted(name for name, kind in KINDS.items() if issubclass(kind, GithubKind))
         found = [each for kind in types for each in await self.triggers.store.of_kind(kind)]
         # First an interval after the start, so that frequent restarts do not poll each time.

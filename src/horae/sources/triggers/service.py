@@ -108,8 +108,6 @@ def refusal(error: HoraeError) -> tuple[int, dict[str, str]]:
 
 
 class AgentReadiness(Protocol):
-    """Returns why an agent cannot run under a tool policy that must be enforced."""
-
     async def of_agent(self, name: str, tools: ToolPolicy | None = None) -> Unready | None: ...
 
     def of_card(self, card: AgentCard, tools: ToolPolicy | None = None) -> Unready | None: ...
@@ -129,8 +127,6 @@ class Triggers:
     secrets: NamedSecrets | None = None  # the values of secrets; None: secrets are only named
     logged_at: datetime | None = None  # the time of the last log line about a rejected message
     source: ClassVar[str] = NAME
-
-    # Workflows
 
     async def page(
         self, *, limit: int | None = None, offset: int | None = None
@@ -307,8 +303,6 @@ class Triggers:
         made = rules.checked(replace(definition, kind=structs.replace(kind, **values)))
         return replace(made, kind=structs.replace(made.kind, **texts))
 
-    # Agents
-
     async def agents(
         self, *, status: str | None = None, limit: int | None = None, offset: int | None = None
     ) -> views.TriggerAgentPage:
@@ -473,8 +467,6 @@ class Triggers:
         why = self.why_unready(card) if card.is_enabled else None
         return notes if why is None else (*notes, f"{why}; until then its runs are held")
 
-    # The readiness of agents
-
     def why_unready(self, card: AgentCard, tools: ToolPolicy | None = None) -> Unready | None:
         return None if self.ready is None else self.ready.of_card(card, tools)
 
@@ -495,8 +487,6 @@ class Triggers:
         lack = None if card is None else self.why_unready(card, tools)
         unavailable = Reason(ReasonCode.AGENT_UNAVAILABLE, why) if why else None
         return unavailable, None if lack is None else lack.why()
-
-    # Dispatches
 
     async def trigger_now(
         self, word: str, data: object = None, *, key: str | None = None, note: str = ""
@@ -653,8 +643,6 @@ class Triggers:
             approved_by=order.approval.get("by"),
         )
 
-    # Approvals and admission
-
     async def approvals(self) -> list[views.Approval]:
         return [_approval(filed, order) for filed, order in await self._held(is_asked=True)]
 
@@ -755,7 +743,6 @@ class Triggers:
         return [each for each in orders if is_asked in {None, each[1].is_asked}]
 
     async def _refit(self, trigger: Trigger) -> None:
-        """Release receipts held for a tool policy, if the current one fits."""
         entry, definition = await self.store.entry(trigger.id), trigger.definition
         words = "the tool policy of the trigger has changed"
         for filed, order in await self._held():
@@ -775,8 +762,6 @@ class Triggers:
             if agent in filed.agents and not (await self._obstacles(agent, order.enforced))[1]:
                 await self.ledger.release(filed.number, reason=reason, now=now, term=self.term)
         self.poke()
-
-    # Secrets
 
     async def read_webhooks(self) -> None:
         for each in await self.store.webhooks():
@@ -848,9 +833,6 @@ class Triggers:
     async def _drop(self, texts: Iterable[str], *, but: Iterable[str] = ()) -> None:
         if self.secrets is not None:
             await self.secrets.forget(set(texts) - set(but))
-
-
-# Responses
 
 
 def page_of(limit: int | None = None, offset: int | None = None) -> dict[str, int]:

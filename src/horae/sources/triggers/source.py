@@ -47,7 +47,6 @@ class TriggerSource:
     name: ClassVar = NAME
 
     async def scan(self, index: Mapping[str, str]) -> Scan:  # noqa: ARG002 - there are no files
-        """Return every trigger; while they cannot be read, the known ones stay."""
         try:
             return replace(await self.store.scan(), is_bare=await self._is_bare())
         except LedgerError as error:
@@ -73,9 +72,6 @@ class TriggerSource:
             trigger, _, times = key.partition(":")
             ended_at = receipt.ended_at or receipt.decided_at
             await self.store.spend(trigger, int(times or 1), now=ended_at)
-
-
-# Files
 
 
 class EmptyFolderError(HoraeError, code="agentd_empty", exit_code=Exit.NOT_FOUND):
@@ -308,7 +304,6 @@ def _files(path: str, *, root: str | None) -> _Files:
 
 
 def _has_folders(path: str) -> bool:
-    """Return whether a folder has a subfolder for each kind, or something else of that name."""
     for kind in SUBFOLDERS:
         with read.told(path), suppress(FileNotFoundError, NotADirectoryError):  # then False
             os.lstat(f"{path}/{kind}")

@@ -356,7 +356,6 @@ class BuildCache:
         raise RunError(missing(language, self._path, had))
 
     async def _version(self, tool: Tool, path: str, ask: ToolSettings) -> str:
-        """Return the version of a tool; it is called once a day, or when its file changes."""
         if not tool.version:
             return ""
         stamp = os.stat(path)

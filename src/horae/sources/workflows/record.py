@@ -275,8 +275,6 @@ class StepOutput(NamedTuple):
 
 
 class LiveSteps:
-    """The steps in progress of a run, cancelled together, with one time limit."""
-
     def __init__(self, processes: Processes, at_once: int) -> None:
         self._processes = processes
         self._slots = asyncio.Semaphore(at_once)
@@ -336,8 +334,6 @@ class LiveSteps:
 
 
 class StepFolders:
-    """The folders of a run's steps; an unchanged one is reused by the next step."""
-
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._folders: dict[int, Path] = {}

@@ -184,7 +184,6 @@ class WorkflowRunner:
         input: bytes = b"",  # noqa: A002 - the word of the documents
         resume: Path | None = None,
     ) -> WorkflowOrder:
-        """Return the order for a workflow without a receipt; *name* is the plan's file."""
         place, now = self.place, self.clock.now()
         return WorkflowOrder(
             plan,
@@ -243,8 +242,6 @@ def the_world(plan: Plan, title: str | None, *, file: str) -> World:
 
 @dataclass(slots=True, eq=False)
 class _Step:
-    """A step of a run: its place in the flow, its record, its limits, its results."""
-
     flow: FlowStep
     note: records.StepRecord
     tasks: dict[str, str | None]  # the outputs of its workflow
