@@ -273,8 +273,7 @@ def _long(length: timedelta) -> str:
     return format_duration(timedelta(seconds=int(length.total_seconds())))
 
 
-# Alerts follow others: `:AFTER: failed stuck of nightly-backup`. No alert follows another alert, so
-# they cannot go round in a circle.
+# `:AFTER: failed stuck of nightly-backup`: an alert never follows another, so there are no cycles.
 
 
 class AfterError(ScheduleError, code="after"):

@@ -459,7 +459,6 @@ class Engine:
             self.launch.start(admitted)
 
     def _next(self, over: Collection[int]) -> Sequence[Filed]:
-        """Return what gets the slots of ended runs, while their ends are recorded."""
         is_sure = self.trouble is None and not self.launch.is_unsure
         if not is_sure or not self._is_admitting or self.is_blank or not self.gate.has_line:
             return ()

@@ -133,8 +133,7 @@ def answers(
         assert each.at is not None, "it is about a receipt"
         start, end, key = each.at, each.through_at or each.at, each.key or ""
         is_named = any(start <= at <= end for at in today)
-        # The page holds ranges that only touch the window; the current rule tells which times they
-        # cover.
+        # The page holds ranges that only touch the window; the current rule tells what they cover.
         if each.through_at and not is_named:
             continue
         is_own = is_planned(key)

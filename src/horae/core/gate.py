@@ -357,14 +357,12 @@ def _lacks(
     is_first = True
     for waiting in queue:
         lack = room.lack(waiting.ask)
-        # A request that waits for the crew reserves nothing, so that a hung crew blocks no one
-        # else.
+        # A request that waits for the crew reserves nothing, so a hung crew blocks no one else.
         if is_first and lack is not None and not lack.is_crew:
             is_first = False
             since = waiting.passed_at
             if since is not None and now - since >= room.capacity.patience:
-                # Reserved are its agents, its entry and its slot of the crew. A slot is not:
-                # one gets free with its agents, or is the next to get free.
+                # Not the slot: one gets free with its agents, or is the next to get free.
                 room.first = waiting.ask
         yield waiting, lack
 

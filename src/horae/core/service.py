@@ -268,7 +268,6 @@ class Service:
     async def forecast(
         self, entry: views.EntryName | None = None, *, days: int = 7
     ) -> views.ForecastReport:
-        """Return the expected costs of scheduled runs: their number, times the median cost."""
         now = self.clock.now()
         found = await self.ledger.entries() if entry is None else [await self.named(entry)]
         armed = [(each, each.item) for each in found if each.is_armed]

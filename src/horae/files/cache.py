@@ -75,10 +75,8 @@ class FileCache:
                     content = read.read_plan(path, root=self._root, limit=self.limit)
                     by_bytes = self._known_as(content.digest, "")
                     stands = was.startswith(by_bytes)
-                    # File times have a coarse step: two saves within one look the same from
-                    # outside. So a stat is trusted only once a second scan found the same bytes,
-                    # and one in whole seconds never: such a step is longer than the interval of
-                    # scans.
+                    # File times have a coarse step, in which two saves look the same. So a stat is trusted
+                    # only after a second scan with the same bytes, and never in whole seconds.
                     if was != f"{by_bytes}{by_stamp}" or stamp[-1] % _SECOND == 0:
                         known_as = f"{by_bytes}{by_stamp}"
                     if not stands:

@@ -173,7 +173,6 @@ def move(
 
 
 def remove(path: StrPath, *, expected: str) -> None:
-    """Remove the file whose digest is *expected*; after an error, it is unchanged."""
     with _opened(path, None, expected, LIMIT) as old, _writing(old.path), _leased(old) as check:
         check(old.path, old.home)
         os.unlink(old.home.name, dir_fd=old.home.descriptor)
@@ -256,7 +255,6 @@ def _locked(path: str, root: StrPath | None) -> Iterator[_Home]:
 
 @contextmanager
 def _opened(path: StrPath, root: StrPath | None, expected: str, limit: int) -> Iterator[_Old]:
-    """Yield the locked file, if it has the expected digest and may be replaced."""
     name = checked_name(path)
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     with told(name), _locked(name, root) as home:
@@ -317,8 +315,7 @@ def _dress(descriptor: int, old: _Old) -> None:
         try:
             os.fchown(descriptor, -1, old.status.st_gid)
         except PermissionError:
-            # If the group cannot be kept, another group must not get its rights, only those of
-            # others.
+            # Another group must not get the rights of the old one, only those of others.
             mode = mode & 0o1707 | (mode & 0o007) << 3
     os.fchmod(descriptor, mode)
     mine, its = _attributes(descriptor), _attributes(old.descriptor)
@@ -411,8 +408,7 @@ def _exchange_or_rename(old: _Old, new: str, check: Callable[[str, _Home], None]
         # Another program may have found the old file before the exchange, and open it only now.
         check(old.path, displaced)
     except BaseException:
-        # Exchange again until that displaces our own content: an editor may save
-        # between any two exchanges, and the last save must end up in its place.
+        # Exchange until that displaces our own content, as an editor may save in between.
         with suppress(FileNotFoundError):  # the user removed the file, so it stays removed
             while True:
                 theirs = _mark(displaced)

@@ -227,8 +227,7 @@ def _events(source: _YamlText) -> Iterator[Any]:
 
 
 _FIX: Final = "quote the value, or correct the indentation"
-# Messages of the library (a part of them, as its C and its Python reader differ),
-# and ours.
+# Messages of the library (parts that its C and Python readers share), and ours.
 _INDENT: Final = "correct the indentation, and quote values"
 _PROBLEMS: Final = (
     ("a tab", "a tab where only spaces are allowed", "indent with spaces"),

@@ -36,8 +36,7 @@ def read(text: str) -> Plan:
     first = _FIRST_HEADLINE.match(text)
     starts = [first.end()] if first else []
     at = 0
-    # By search: each finditer leaves a word in a cache of Python's, which keeps the memory around
-    # it from being given back.
+    # By search: each finditer leaves a word in a cache of Python's, which fragments the memory.
     while found := _NEXT_HEADLINE.search(text, at):
         starts.append(found.start() + 1)
         at = found.end()

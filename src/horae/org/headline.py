@@ -109,9 +109,8 @@ def _skip(text: str, at: int, stop: int, *, blanks: str = "") -> int:
     return at
 
 
-# Text in brackets, or two as a range. The content is classified later: it may contain one pair of
-# brackets, and an unmatched pair is ignored. Their
-# number is bounded, because the regex engine stores backtracking states.
+# Text in brackets, or two as a range, classified later. The number of inner pairs of brackets is
+# bounded, because the regex engine stores backtracking states.
 _PLAIN: Final = r"[^<>\[\]\n]"
 _STAMP: Final = rf"[<\[](?:{_PLAIN}++|[<\[]{_PLAIN}*+[>\]]){{0,100}}[>\]]"
 _WORD: Final = r"(SCHEDULED|DEADLINE|CLOSED):"

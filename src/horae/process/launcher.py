@@ -59,8 +59,7 @@ def main(directory: str, control: int, lock: int, engine: int, certain: int) -> 
     for descriptor in (control, lock):
         os.set_inheritable(descriptor, False)
     for each in _IGNORED:
-        # A signal to the group or the cgroup is meant for the engine, which closes the socket when
-        # done.
+        # A signal to the group or cgroup is for the engine, which closes the socket when done.
         signal.signal(each, signal.SIG_IGN)
     quietly(rehearse, os.fsencode(directory) + b"/rehearsal", certain=bool(certain))
     program = LauncherProcess(control, engine, certain=bool(certain))

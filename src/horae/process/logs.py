@@ -118,7 +118,6 @@ class RunLog:
         return b"", start
 
     def next_kept(self, start: int) -> int:
-        """Return an offset, or that of the next byte which is not missing."""
         part = next((each for each in self.parts() if each.end > start), None)
         return start if part is None else max(start, part.start)
 
@@ -337,7 +336,6 @@ def _unpacked(path: str) -> bytes:
 
 
 def pack(directory: Path) -> None:
-    """Pack the output of an ended run; a concurrent reader finds all of it at any time."""
     import gzip  # as above
 
     for part in _long_parts(directory):
@@ -495,7 +493,6 @@ def room_at(directory: Path) -> Room:
 
 
 def held_in(data: Path) -> dict[str, int]:
-    """Return the bytes in a data directory: per folder, of the ledger, and of other files."""
     sizes = _sizes(os.fspath(data))
     held = {each: sizes.get(f"{data}/{each}", 0) for each in FOLDERS}
     held[_LEDGER] = sum(

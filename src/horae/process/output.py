@@ -65,7 +65,6 @@ class Log:
         return self._directory
 
     def write(self, data: bytes) -> None:
-        """Write output; what the disk does not accept is dropped without waiting."""
         if data and self._descriptor < 0:
             self._descriptor = self._open(LOG)
         while data:
@@ -291,7 +290,6 @@ class Masker:
         return b"".join(shown)
 
     def _first_doubt(self, data: bytes) -> int:
-        """Return the first position at which a secret may begin that the data cuts."""
         doubt = len(data)
         for spelling in self._spellings:
             start = data.find(spelling[:1], max(0, len(data) - len(spelling) + 1))
@@ -327,8 +325,7 @@ def _spellings(secret: bytes) -> Iterator[bytes]:
         yield quoted.replace(b"%2F", b"/").replace(b"%2f", b"/")
     yield b"".join(_ESCAPES.get(byte, bytes((byte,))) for byte in secret)
     for before in range(3):
-        # The characters of base64 that depend on the secret alone, by the number of bytes before
-        # it.
+        # The base64 characters that depend on the secret alone, by the bytes before it.
         encoded = binascii.b2a_base64(b"\0" * before + secret, newline=False)
         certain = encoded[-(-before * 8 // 6) : (before + len(secret)) * 8 // 6]
         yield certain

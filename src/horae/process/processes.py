@@ -327,7 +327,6 @@ class Processes:
         return HandedProcesses(lock, launcher.GIVEN, kept, handed)
 
     def retire(self) -> None:
-        """End the launchers of previous images that have no run left."""
         busy = {run.line.launcher for run in self.live}
         for each in [each for each in self._older if each.pid not in busy]:
             self._older.remove(each)
@@ -557,8 +556,6 @@ class AdoptedChild:
 
 @dataclass(eq=False, slots=True)
 class SupervisorLine:
-    """A supervisor, and the engine's end of its lifeline; it serves one run after another."""
-
     _channel: socket.socket
     address_space: int | None  # its own limit, which can only be lowered
     launcher: int | None

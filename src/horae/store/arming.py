@@ -296,8 +296,6 @@ class _ScannedEntry(NamedTuple):
 
 
 class _ScanScope:
-    """The files of a scan that were not read, and those that are certainly unchanged."""
-
     def __init__(self, scan: Scan, was: Mapping[str, str]) -> None:
         names = [plain(name) for name in scan.standing]
         self._files = frozenset(names)
@@ -318,7 +316,6 @@ class _ScanScope:
         return row["gone_at"] is None and (not self.stands(file) or self.is_as_it_was(file))
 
     def read_files(self, tx: Transaction, source: str) -> list[str] | None:
-        """Return the files with entries that were read, or removed; None: all files."""
         if not self._files:
             return None
         if "" in self._folders:
@@ -364,8 +361,6 @@ def _choose(
 
 @dataclass(slots=True)
 class _Taking:
-    """Takes entries over; new ones are written together, before anything else."""
-
     tx: Transaction
     source: str
     now: datetime
@@ -516,7 +511,6 @@ def _stands(row: sqlite3.Row, facts: Mapping[str, object]) -> bool:
 
 
 def _is_other_rule(was: Listed, mark: Mark, old: Entry, new: Entry) -> bool:
-    """Return whether an entry has other times now; the start of a cadence does not count."""
     if codec.clock_of(old) != codec.clock_of(new):
         return True
     if isinstance(old.rule, CadenceRule) and isinstance(new.rule, CadenceRule):

@@ -125,8 +125,6 @@ class Carrier:
 
 
 class _Queries(Queries):
-    """Takes only jobs for which this node has a slot."""
-
     carrier: Carrier
 
     async def dequeue(
@@ -191,7 +189,6 @@ def channel() -> str:
 
 
 async def prepare(address: DatabaseAddress) -> None:
-    """Create the carrier's tables in the ledger's schema; of several nodes at once, one does."""
     async with await connect(address, "horae-carrier") as connection:
         queries = Queries(PsycopgDriver(connection))
         if await queries.schema_is_installed():

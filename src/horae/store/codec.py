@@ -131,7 +131,6 @@ def read_agents(text: str) -> tuple[str, ...]:
 
 
 def clock_of(entry: Entry) -> tuple[object, ...]:
-    """Return what determines the times of an entry besides the text of its rule."""
     return entry.zone, *(each.of(entry.policy) for each in PROPERTIES if each.decides_times)
 
 
@@ -250,7 +249,6 @@ def next_at(entry: Entry) -> int | None:
 def next_after(
     entry: Entry, accounted_to: datetime | None, ended_at: datetime | None
 ) -> int | None:
-    """Return `next_at` of an entry with other watermarks."""
     if accounted_to is None:
         return None
     # An entry is copied only where needed: that takes as long as the projection.

@@ -83,7 +83,6 @@ def sqlite_errors(place: str) -> Iterator[None]:
 
 
 def meant(place: str, error: Exception) -> Exception:
-    """Translate an error of SQLite or the disk; other errors are returned unchanged."""
     # The lowest byte of an extended code is its kind.
     kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if kind in _BUSY:
@@ -274,7 +273,6 @@ def migrate(connection: sqlite3.Connection) -> None:
 
 
 def try_migrations(directory: Path) -> None:
-    """Migrate a copy of a ledger; raise an error if the ledger itself must not be migrated."""
     path = directory / DATABASE
     with sqlite_errors(str(path)), looking_into(path) as ledger:
         check(ledger, str(path))
@@ -349,7 +347,6 @@ def draft_of(backup: Path | None, directory: Path) -> Iterator[sqlite3.Connectio
 
 
 def put_in_place(directory: Path, *, aside: str) -> Path:
-    """Replace the ledger by the draft; return where the old one was put."""
     path, draft, old = directory / DATABASE, directory / DRAFT, directory / aside
     sync(draft)
     # The database first: if we are killed after that, the next start notices that it is missing.
@@ -478,7 +475,6 @@ def forget(directory: Path, texts: Iterable[str]) -> None:
 
 
 def named_in(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
-    """Yield the owner and the text of all columns of a ledger that may name a secret."""
     for name, text in connection.execute("SELECT name, spec FROM trigger").fetchall():
         config = (read_json(text, dict) or {}).get("config")
         if not isinstance(config, dict):

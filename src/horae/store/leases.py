@@ -55,8 +55,7 @@ class Leases:
                 row = tx.row("member.lock_leader")
                 if row["is_alive"] and row["holder"] != name:
                     return None
-                # Waits for writers: what the former leader has begun is committed or never is,
-                # and so are claims of what it has queued.
+                # Waits for writers: what the former leader has begun is committed now, or never.
                 self._wire.script(f"SELECT {self._wire.wide_lock()}")
                 term = int(tx.row("member.next_term")[0])
                 tx.change("member.take_lead", holder=name, term=term, lease=lease)

@@ -326,8 +326,7 @@ class Transaction:
         self.change_all("entry.account_armed", marks)
         filed = self._file(drafts, now, actor=self.actor, is_as_read=is_as_read)
         for number, receipt in passed:
-            # A cadence counts from now if the receipt that was to run is over already. An open
-            # one will end, and a new one was decided now.
+            # A cadence counts from now if its receipt is over; else that receipt sets the time.
             known = self.receipt_of(number, receipt.key)
             assert known is not None, "each key was filed, now or before"
             if receipt.status not in FINAL and known.status in FINAL:
@@ -529,7 +528,6 @@ class Transaction:
         self.tell("acknowledged", now=now, entry=entry, facts=facts)
 
     def finish(self, filed: Filed, status: Status, *, reason: Reason, now: datetime) -> bool:
-        """End a receipt that has not run, or whose run does not count for its entry."""
         is_moved = self.move(filed, status, reason=reason, now=now)
         if is_moved and status in FINAL:
             self._go_on([ReceiptOver(filed.entry, filed.receipt.key, status)], now)
@@ -788,8 +786,7 @@ class Transaction:
 
     def keep_texts(self, texts: Iterable[tuple[str, str]], *, now: datetime) -> None:
         at = micros(now)
-        # Text may contain characters that a text column does not. Not bytes: for those, the
-        # SQLite module searches for an adapter first.
+        # A text column does not take every character, and for bytes sqlite3 looks for an adapter.
         kept = ((digest, bytearray(text, "utf-8", "surrogatepass")) for digest, text in texts)
         rows = [{"digest": digest, "body": body, "now": at} for digest, body in kept]
         self.change_all("text.keep", rows)
@@ -828,7 +825,6 @@ class Transaction:
         return pruned
 
     def _numbers(self, theme: str, count: int) -> int:
-        """Reserve numbers for entries or receipts; return the first."""
         return int(self.row(f"{theme}.numbers", count=count)[0]) + 1
 
     def _event(
@@ -1072,7 +1068,6 @@ def _facts(filed: Filed) -> str:
 
 
 def _is_alike(filed: Filed, other: Filed) -> bool:
-    """Return whether receipts differ only in what they copy from their entries."""
     return (
         filed.receipt == other.receipt
         and filed.receipt.reason.code == other.receipt.reason.code
@@ -1165,7 +1160,6 @@ class CallQueue:
     def put(
         self, call: QueuedCall[T], serve: Callable[[Sequence[QueuedCall[Any]]], None]
     ) -> asyncio.Future[T]:
-        """Queue a call; *serve* runs several calls and sets their results."""
         if self._pool is None:
             serve([call])
             _answer([call])
@@ -1313,7 +1307,6 @@ class SqlLedger(ABC):
         return work()
 
     def _look(self, calls: Sequence[QueuedCall[Any]]) -> None:
-        """Answer several reads; one that fails does not affect the others."""
         tx = Transaction(self._reader)
         try:
             self._ask(lambda: _do_all(calls, tx))
@@ -1348,7 +1341,6 @@ class SqlLedger(ABC):
                 call.error = known
 
     def _try(self, calls: Sequence[QueuedCall[Any]]) -> Exception | None:
-        """Do all calls; if one fails, none is kept, and its error is returned."""
         check = self._begin(calls)
         try:
             for call in calls:

@@ -200,7 +200,6 @@ class Lock:
 
 
 def refuse_network_disk(directory: Path) -> None:
-    """Raise an error if a directory is known to be on a network file system."""
     with suppress(OSError):  # where mounts cannot be read, nothing is known
         kind = file_system(_MOUNTS.read_text(errors="surrogateescape"), os.path.realpath(directory))
         if kind in _NETWORK:
@@ -295,7 +294,6 @@ def _lock(descriptor: int, path: Path) -> None:
 
 
 def _held_by(descriptor: int) -> LockHolder:
-    """Return the holder: its process id from the kernel, the rest from the file."""
     pid = _holder(descriptor)
     # The file may be damaged, or be of a former holder.
     with suppress(MsgspecError):

@@ -25,7 +25,6 @@ _CHUNK: Final = 5000  # rows in one statement
 
 
 def migrate(wire: PostgresConnection) -> None:
-    """Migrate the schema to our version; of several nodes at once, one does."""
     with postgres_errors(wire.address):
         known = migrations(DIALECT)
         while (version := _version(wire)) < max(known):

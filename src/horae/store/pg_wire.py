@@ -203,8 +203,6 @@ def _placed(query: str) -> str:
 
 @dataclass(eq=False)
 class PostgresConnection:
-    """A connection that is opened when needed, and again when it was lost."""
-
     dialect: ClassVar = DIALECT
     address: DatabaseAddress
     timeouts: Timeouts
@@ -429,7 +427,6 @@ _MEANINGS: Final[tuple[tuple[tuple[type, ...], str, type[LedgerError], str, str]
 
 
 def meant(address: DatabaseAddress, error: Exception, *, is_commit: bool = False) -> Exception:
-    """Translate an error of PostgreSQL; other errors are returned unchanged."""
     if not isinstance(error, psycopg.Error):
         return error
     place, why = address.place, address.masked(error)
@@ -469,7 +466,6 @@ def is_lost(error: BaseException) -> bool:
 
 
 async def connect(address: DatabaseAddress, name: str) -> psycopg.AsyncConnection[Any]:
-    """Return a connection for the event loop, with a timeout for each request."""
     connection = await psycopg.AsyncConnection.connect(
         address.url,
         autocommit=True,

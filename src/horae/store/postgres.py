@@ -122,7 +122,6 @@ class PostgresLedger(SqlLedger):
         lease_timeouts: Timeouts | None = None,
         is_shared: bool = False,
     ) -> PostgresLedger:
-        """Open the ledger of a database and migrate its schema to our version."""
         address = DatabaseAddress.of(url, schema)
         leases = Leases(PostgresConnection(address, lease_timeouts or BRIEF))
         ledger = cls(address, timeouts or Timeouts(), leases, is_shared=is_shared)
@@ -226,7 +225,6 @@ class PostgresLedger(SqlLedger):
         return await self.read(look)
 
     async def homes(self) -> dict[str, str]:
-        """Return the node of each agent's latest recent run."""
         rows = await self.read(lambda tx: tx.rows("member.homes", most=_RECENT))
         return {row[0]: row[1] for row in rows}
 

@@ -327,7 +327,6 @@ def _digests_in(path: Path) -> list[str] | None:
 
 
 def restore_access(tx: Transaction, digests: list[str] | None) -> None:
-    """End all sessions of a restored ledger, and all tokens not in *digests*."""
     tx.change("access.end_all_sessions")
     if digests is not None:
         tx.execute(_RESTORING["keep_tokens"], {"digests": json.dumps(digests)})
@@ -369,7 +368,6 @@ def given_by(path: Path) -> dict[str, int]:
 
 
 def keep(directory: Path, last: Mapping[str, int]) -> None:
-    """Record where the numbers begin, before the ledger is used."""
     replace_durably(directory / BEGUN, (json.dumps(last, sort_keys=True) + "\n").encode())
 
 

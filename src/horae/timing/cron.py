@@ -488,8 +488,7 @@ def _times(cron: Cron) -> int:
     return hours * sum(1 << bit * 60 for bit in bits(cron._minutes)) * cron._seconds
 
 
-# Nothing fires in the first and the last year of the calendar; a day from its ends no
-# offset leaves it.
+# The first and last year have no times; a day from their ends no offset leaves the calendar.
 _FIRST_WALL: Final = datetime(2, 1, 1)  # noqa: DTZ001 - a wall time
 _AFTER_LAST_WALL: Final = datetime(9999, 1, 1)  # noqa: DTZ001 - a wall time
 

@@ -18,8 +18,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from horae.errors import ScheduleError
 
-# The shape of every name in the database; it leaves no room for `..`, a leading
-# slash or a NUL byte.
+# The shape of every name in the database, without `..`, a leading slash or a NUL byte.
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9][A-Za-z0-9_+-]*){0,2}")
 _LONGEST = 64
 
@@ -238,8 +237,7 @@ def parse_rfc3339(text: str) -> datetime:
         moment = datetime.fromisoformat(known.upper())
         utc = moment.astimezone(UTC)
         if not moment.utcoffset() and len(offset) > 1:
-            # Three spellings of an unknown offset: only a name of its own distinguishes this from
-            # Z.
+            # Three spellings of an unknown offset: only a name of its own distinguishes it from Z.
             moment = moment.replace(tzinfo=timezone(timedelta(), offset))
         if not is_leap:
             return moment

@@ -27,8 +27,7 @@ from horae.timing.zone import instant, zone
 
 Literal: TypeAlias = "str | int | float | bool | datetime | timedelta | None"
 _MONDAY_FIRST: Final = {name: (day - 1) % 7 for name, day in foreign.SUNDAY_FIRST.items()}
-# From the most significant on: fields before the first given one match any value,
-# fields after the last one match the minimum.
+# In order: fields before the first given one match any value, those after it the minimum.
 _FIELDS: Final = ("year", "month", "day", "week", "day_of_week", "hour", "minute", "second")
 _LEAST: Final = {"month": "1", "day": "1", "hour": "0", "minute": "0", "second": "0"}
 _BOUNDS: Final = {"day": (1, 31), "hour": (0, 23), "minute": (0, 59), "second": (0, 59)}

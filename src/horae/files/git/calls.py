@@ -113,7 +113,6 @@ class GitOutput(NamedTuple):
 
     @property
     def items(self) -> list[str]:
-        """The items in stdout, each with a zero byte at its end."""
         return self.out.decode(errors="surrogateescape").split("\0")
 
     @property

@@ -97,8 +97,6 @@ def without_password(url: str) -> str:
 
 
 class UpdateRefusal(StrEnum):
-    """Why a tree or a branch is not updated; nothing of it has changed."""
-
     CONFLICT = "conflict"  # both sides changed the same lines
     DIRTY = "dirty"  # uncommitted work is in the way
     NO_ORIGIN = "no-origin"  # there is no origin to pull from
@@ -331,7 +329,6 @@ class Git:
             return await self._bring_in(commit, "a commit")
 
     async def author_of(self, actor: str) -> Author:
-        """Return the author for commits of an actor; our own user is configured in git."""
         kind, _, name = actor.partition(":")
         if not name:
             return HORAE
@@ -426,7 +423,6 @@ class Git:
         return int((await self._git("rev-list", "--count", f"HEAD..{other}")).text)
 
     async def uncommitted(self) -> tuple[str, ...]:
-        """Return the files that differ from the last commit, including new ones."""
         said = await self._git(
             "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames",
             "--ignore-submodules=all",
@@ -477,8 +473,7 @@ class Git:
 
         Its origin is ours, without the password, or this tree if there is none.
         """
-        # Worktrees of one repository would share hooks and settings, and the owner
-        # of a hard link could change the file for both.
+        # Not a worktree: it shares hooks and settings. No hard links: writes would affect both.
         place = os.path.abspath(target)
         async with self.held():
             branch = f"--branch={await self.branch()}"

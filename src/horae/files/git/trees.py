@@ -103,9 +103,8 @@ class Trees:
     data: Path
     local: Collection[StrPath] = ()  # allowed origins on this machine
     origin: str | None = None  # of a root that is a clone made by the engine
-    # Whether files that an agent left uncommitted are committed and delivered like its commits
-    # (deliver), or kept on a branch for a user to merge (branch); None: delivered if it is of the
-    # crew.
+    # What becomes of uncommitted files: delivered like commits (deliver), or kept on a branch for
+    # a user to merge (branch); None: delivered if the agent is of the crew.
     uncommitted: str | None = None
     _locks: dict[str, int] = field(default_factory=dict, repr=False)
 

@@ -329,8 +329,7 @@ def _claude(printed: str) -> Result | None:
     if said is None:
         return None
     limit = _rejected(printed)
-    # The tokens of `usage` are those of the conversation; side queries are only in the
-    # cost, and in `modelUsage`.
+    # The tokens of `usage` lack side queries, which are only in the cost and in `modelUsage`.
     models = [_table(each) for each in _table(said.get("modelUsage")).values()]
     usage = _table(said.get("usage"))
     of_model = ("inputTokens", "cacheCreationInputTokens", "cacheReadInputTokens")

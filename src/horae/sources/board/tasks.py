@@ -274,8 +274,7 @@ class Board:
         above = os.path.dirname(self.directory)
         for directory in filter(None, (above, self.directory)):
             _make_directory(directory)
-        # Two new tasks never get one number. The lock is on the directory above, as each save
-        # locks that of the tasks.
+        # New numbers are locked by the directory above, as each save locks the tasks' own.
         with _opened(above) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             cards = self.read()

@@ -69,8 +69,7 @@ class KeeperRunner:
     gitops: bool = False
     zone_name: str = "UTC"
     is_single: bool = False
-    # Whether files of state are written next to the ledger. A shared ledger has none:
-    # old files of another node would look like a user's edit.
+    # Not with a shared ledger: old files of another node would look like a user's edit.
     has_files: bool = True
     term: int = 1
     is_gone: Callable[[str], bool] = lambda _: False  # whether a node is lost

@@ -261,8 +261,7 @@ class PlanHeadline:
             if before > line:
                 edits.append(Edit(Span(before, stop), ""))
                 continue
-            # The first of the line, now or soon: the separator is removed, and the indentation
-            # stays.
+            # The first of the line: its separator is removed, and the indentation stays.
             after = _DIVIDER.match(text, stop)
             line = after.end() if after else stop
             edits.append(Edit(Span(start, line), ""))

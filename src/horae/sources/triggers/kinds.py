@@ -80,8 +80,7 @@ class TriggerTask:
         }
 
 
-# Additions of the schema to a field's type. Values are not validated by it: errors
-# have our own text, with the field of the file.
+# Additions of the schema to a field's type; errors have our own text, so it validates nothing.
 def _about(description: str = "", **more: Any) -> Meta:
     return Meta(extra_json_schema={"description": description, **more} if description else more)
 

@@ -74,7 +74,6 @@ def named(dialect: str) -> dict[str, str]:
 
 
 def _listed(found: re.Match[str]) -> str:
-    """Return the search in a list, which is passed as JSON, for PostgreSQL."""
     if found[1] == "numbers":
         return "= ANY (CAST(translate(:numbers, '[]', '{}') AS bigint[]))"
     return f"IN (SELECT jsonb_array_elements_text(CAST(:{found[1]} AS jsonb)))"
