@@ -69,7 +69,7 @@ from horae.core.text import size_text
 from horae.core.views import DiskLine, EngineFacts, ReceiptLine, zoned
 from horae.errors import Exit, HoraeError
 from horae.files.edit import mirror
-from horae.files.git.trees import Commits, Trees
+from horae.files.git.trees import Commits, Trees, kept_words
 from horae.files.read import PlanFileError, head_of, obstacle, read_plan
 from horae.files.watch import changes
 from horae.org.document import misread, read
@@ -268,6 +268,7 @@ class App:
         problems += [str(each) for some in engine.problems.values() for each in some]
         if self.dispatcher is not None and (error := self.dispatcher.problem) is not None:
             problems.append(str(error) if isinstance(error, HoraeError) else unexpected(error))
+        problems += kept_words(self.root)
         disk = self.host.disk
         problems += [*self.notes, *self.settings.notes, *filter(None, [disk.problem])]
         problems += [] if (newer := outdated()) is None else [str(newer)]

@@ -18,7 +18,7 @@ from horae.core.decide import usual_catchup
 from horae.core.entry import Entry, Policy
 from horae.core.ports import Listed, Run
 from horae.core.project import TINY, Moment, counts_from_end, last_moments, next_moment, tick_delay
-from horae.core.receipt import Filed, ReasonCode, Status, is_planned
+from horae.core.receipt import Filed, ReasonCode, Status, is_planned, steps_in
 from horae.core.text import entry_words, in_zone, moment_text, pause_words
 from horae.core.views import (
     Attempt,
@@ -423,6 +423,11 @@ def work_words(facts: Mapping[str, object]) -> Iterator[str]:
         yield from (f"  {line}" for line in str(facts.get("diff", "")).splitlines())
     elif facts.get("delivered") is False:
         yield f"work: not delivered yet ({facts.get('delivery')})"
+    record = facts.get("record")
+    for step in steps_in(record) if isinstance(record, dict) else ():
+        if isinstance(of_step := step.get("facts"), dict):
+            for words in work_words(of_step):
+                yield words if words.startswith(" ") else f"{step.get('name')}: {words}"
 
 
 # Reasons with these codes name the actor already; those of an older version have no code.

@@ -15,9 +15,10 @@ every version; a code never changes its meaning and is never used again.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from msgspec import Struct
 
@@ -438,3 +439,15 @@ def _after_exit(finish: RunFinish) -> Verdict:
         words = words.removeprefix(_FAILED).strip() or "the run reported FAILED without a reason"
         return Verdict(Status.FAILED, Reason(ReasonCode.REPORTED, words))
     return Verdict(Status.DONE, Reason(ReasonCode.COMPLETED, words or "exit code 0"))
+
+
+def steps_in(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the steps of a workflow, and those of the workflows below it."""
+    waiting: list[Any] = [record]
+    while waiting:
+        world = waiting.pop()
+        if isinstance(world, dict):
+            steps, inner = world.get("steps"), world.get("sub_workflows")
+            if isinstance(steps, list):
+                yield from (each for each in steps if isinstance(each, dict))
+            waiting += reversed(inner) if isinstance(inner, list) else ()

@@ -17,10 +17,11 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from horae.core.receipt import steps_in
 from horae.core.views import LEFT_OUT, RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator
     from datetime import timedelta
 
 log = logging.getLogger(__name__)
@@ -364,17 +365,6 @@ def _record(run: Path) -> dict[str, Any]:
         record = json.loads((run / _RECORD).read_bytes())
         return record if isinstance(record, dict) else {}
     return {}
-
-
-def steps_in(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    waiting: list[Any] = [record]
-    while waiting:
-        world = waiting.pop()
-        if isinstance(world, dict):
-            steps, inner = world.get("steps"), world.get("sub_workflows")
-            if isinstance(steps, list):
-                yield from (each for each in steps if isinstance(each, dict))
-            waiting += reversed(inner) if isinstance(inner, list) else ()
 
 
 def tidy(directory: Path, *, now: datetime, keep: timedelta, going: Collection[int] = ()) -> int:

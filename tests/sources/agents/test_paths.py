@@ -150,6 +150,25 @@ def test_every_way_to_an_agent_is_the_same_run(
 
 
 @pytest.mark.parametrize("way", [tick, request, trigger, task, step, command])
+def test_kept_work_is_named_in_status_and_shown_in_why_whatever_started_the_run(
+    root: Path, way: Callable[[Client, Path], Mapping[str, Any]]
+) -> None:
+    with (root / "horae.toml").open("a") as settings:
+        settings.write('[agent]\nuncommitted = "branch"\n')
+    with engine_up(root):
+        client = connect(root)
+        branch = way(client, root)["branch"]
+        [named] = [each for each in client.status().problems if f"kept on {branch};" in each]
+        assert f"`horae agent work show {branch.removeprefix('horae-work/')}` shows it" in named
+        for line in client.history().receipts[-1:]:  # `agent run` has none
+            said = run_command("horae", "why", str(line.entry), at=root).out
+            assert f"work: kept on {branch} (it was not committed)" in said
+            assert "\n    +note\n" in said
+        git("branch", "-D", branch, at=root)
+        wait_until(lambda: not any(branch in each for each in client.status().problems))
+
+
+@pytest.mark.parametrize("way", [tick, request, trigger, task, step, command])
 def test_the_limit_is_that_of_ticks_for_ticks_and_requests_and_that_of_all_runs_else(
     root: Path, way: Callable[[Client, Path], Mapping[str, Any]]
 ) -> None:

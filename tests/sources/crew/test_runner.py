@@ -328,7 +328,7 @@ async def test_work_that_does_not_fit_stays_on_its_branch_until_a_person_takes_i
         assert git("status", "--porcelain", at=ground.root) == ""
         kept_at = f"horae-work/wren/{(await here.run_of(filed)).number}"
         assert git("show", f"{kept_at}:shared.txt", at=ground.root) == "agent\n"
-        assert f"({kept_at}: both sides changed shared.txt)" in await here.problems()
+        assert f" is kept on {kept_at};" in await here.problems()
         # The next tick begins with the plan as it is.
         ground.agent("cat shared.txt > SIDE/base")
         await here.tick()

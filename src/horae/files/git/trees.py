@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 _PATIENCE: Final = timedelta(seconds=5)  # with git, while plans wait to be read
 _PLAN: Final = "plan"  # the clone of the plan, in the data directory of a node
 _OWN: Final = 0.5  # seconds between checks whether the plan was changed here
+_MANY: Final = 5  # kept works that are named
 _SOON: Final = timedelta(seconds=5)  # after an origin that was unreachable, or refused
 
 
@@ -425,10 +426,13 @@ class Commits:
 
 
 def kept_words(root: Path) -> list[str]:
+    names = repository.kept_names(root)
+    if len(names) > _MANY:
+        return [f"{len(names)} works of agents are kept on branches; see `horae agent work list`"]
     return [
         f"work of {name.partition('/')[0]} is kept on {repository.WORK}/{name};"
         f" `horae agent work show {name}` shows it, `take` merges it and `drop` removes it"
-        for name in repository.kept_names(root)
+        for name in names
     ]
 
 

@@ -156,7 +156,7 @@ def run(
     }
     status = str(ended.outcome).replace("_", " ")
     line = f"horae: {agent.name}: {status}: {ended.reason}{_spent(ended.facts)}"
-    about_work = work_words({**ended.facts, "diff": ""})
+    about_work = work_words({**ended.facts, "diff": "", "edits": None})  # the log has these
     lines = [line, *(f"horae: {agent.name}: {words}" for words in about_work)]
     out.print_answer(output, {**told, **ended.facts}, lambda: out.echo("\n".join(lines), err=True))
     return exit_of(ended.outcome, ended.reason.code)

@@ -499,7 +499,7 @@ class AgentHost:
             return Tree(place)  # a directory of its own, without a tree
         tree = await self.trees.take(agent.name, is_member=agent.is_member)
         if tree.edits:
-            words = "the tree of %s has no uncommitted edits of the plan root: %s"
+            words = "the tree of %s does not have the uncommitted edits of the plan root: %s"
             log.warning(words, agent.name, ", ".join(tree.edits))
         work = tree.path / place.resolve().relative_to(root.resolve())
         work.mkdir(parents=True, exist_ok=True)

@@ -165,7 +165,7 @@ class KeeperRunner:
         if story.made.beat is rules.Beat.WAKE:
             troubles = {name: why for name, why in memory.troubles.items() if name != _DELIVERY}
             left = facts.get("undelivered")
-            if isinstance(left, dict):
+            if isinstance(left, dict) and left.get("branch") is None:  # else status names it
                 troubles[_DELIVERY] = str(Undelivered(**left))
             memory = replace(memory, troubles=troubles)
         facts.update({"troubles": dict(memory.troubles)} if memory.troubles else {})

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from horae.core.budget import cost_text
 from horae.core.chain import ChainStep, chain
 from horae.core.explain import filed_policy_words
-from horae.core.receipt import BAD, OPEN, WAITS
+from horae.core.receipt import BAD, OPEN, WAITS, steps_in
 from horae.core.text import size_text
-from horae.process.logs import RunLog, steps_in
+from horae.process.logs import RunLog
 from horae.web.page.sheet import PageRequest, PageView, Sheet, plain, rough, say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from horae.core.ports import RunSpan
@@ -87,28 +87,49 @@ async def _record(front: Front, number: int, chosen: int | None) -> Sheet:
         values["left_out"] = _bytes(left_out) if left_out else ""
         record = run.facts.get("record")
         values["steps"] = gantt(record, begins) if isinstance(record, dict) else None
-        told = []
-        for name, value in run.facts.items():
-            if name not in _UNTOLD and value not in (None, "", 0, {}, []):
-                word, form = _FACTS.get(name, (name.replace("_", " "), str))
-                told.append((word, form(value)[:500]))
-        values |= {"facts": told, "diff": run.facts.get("diff", "")}
+        parts = [("", run.facts), *(_agents_in(record) if isinstance(record, dict) else ())]
+        values["facts"] = [each for whose, facts in parts for each in _told(whose, facts)]
+        values["diff"] = "\n".join(str(facts["diff"]) for _, facts in parts if facts.get("diff"))
     title = f"{line.title} · {say(filed.status)}"
     return Sheet("receipt.html", title, "", values, every=1 if filed.status in OPEN else 60)
+
+
+def _agents_in(record: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the steps of a workflow that ran agents, with the facts of these runs."""
+    for step in islice(steps_in(record), STEPS):
+        if isinstance(facts := step.get("facts"), dict):
+            yield f"{step.get('name')}: ", facts
+
+
+def _told(whose: str, facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in facts.items():
+        is_told = name not in _UNTOLD and not (whose and name in _MEASURED)
+        if is_told and value not in (None, "", 0, {}, []):
+            word, form = _FACTS.get(name, (name.replace("_", " "), _plain))
+            yield f"{whose}{word}", form(value)[:500]
 
 
 def _bytes(value: Any) -> str:
     return size_text(value) if isinstance(value, int) else str(value)
 
 
+def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return ("no", "yes")[value] if isinstance(value, bool) else str(value)
+
+
 # What the record says elsewhere, or what only the engine needs to know.
 _UNTOLD: Final = frozenset({"record", "seconds", "tail", "why", "diff", "undelivered"})
+_MEASURED: Final = frozenset({"max_rss", "output", "left_out", "cpu_seconds", "account"})
 _FACTS: Final[Mapping[str, tuple[str, Callable[[Any], str]]]] = {
     "max_rss": ("peak memory", _bytes),
     "output": ("output", _bytes),
     "left_out": ("output left out", _bytes),
     "cpu_seconds": ("CPU time", lambda value: f"{value} s"),
     "cost": ("cost", cost_text),
+    "edits": ("without uncommitted edits of", _plain),
+    "branch": ("work kept on", _plain),
 }
 
 
