@@ -46,7 +46,7 @@ _CLASSES: Final = {
     "SELF": "ø|<JOB>",
     "EMB": "that|those|which|who|whose|whom|where|when|can|must|did|ensure|verify|confirm|sure|warn"
     "|alert|he|she|they|you|i|his|her|their|your|my|someone|everyone|people|most|many|some"
-    "|another|other|others|both|nothing|nobody|none",
+    "|another|other|others|both|half|several|few|nothing|nobody|none",
     "BOUND": r"of|for|than|by|before|after|about|since|until|(?<!the )till|due|per|next|last|all"
     r"|around|roughly|approximately|nearly|almost|least|most|every|each|as|like|versus|vs"
     r"|named|from|to|with|between|no|the|keep|[~$#]",
@@ -80,7 +80,8 @@ _CLASSES: Final = {
     "SUBJECT": "it|it's|we|(?:i|you|you'll) (?:\\S+ )+?(?:it|this)"
     "|this (?:one|(?:<NOUN> ){0,2}<ACTS>)"
     "|(?:(?:the|our|this|an?) <KIND>)?(?:<JOB>)|(?:the|our|this|an?) <KIND>ø"
-    "|(?:the|our|this) đ (?:.* )?(?:<RUN>|(?:is|are|gets?) (?:<MADE>))|(?:\\S+ ){1,3}(?:is|are|gets?) đ"
+    "|(?:the|our|this) đ (?:.* )?(?:<RUN>|(?:is|are|gets?) (?:<MADE>))"
+    "|(?:\\S+ ){1,3}(?:is|are|gets?) đ"
     "|(?:the|our) (?:<NOUN> ){1,2}(?:is|gets) (?:run|started|triggered|executed)",
     "KIND": r"(?:(?!(?:<EMB>)\b|\S*['’])\S+ )?",
     "ACTS": r"(?:\w+ly |always )?(?:<BE>|<RUN>|(?!<STAYS>)<VERB>)",
@@ -88,9 +89,8 @@ _CLASSES: Final = {
 # Where (title, body, label), what the clause looks like, and its manner.
 _RULES: Final = (
     ("l", "«", "said"),
-    ("l", "", ""),
     # Bound to a word before it, one of several, in doubt, or over.
-    ("tb", r"(?!.*\bscheduled for «)(?:.* )?(?:<BOUND>) «", ""),
+    ("tb", r"(?!.*\b(?:scheduled for|set (?:to|for)) «)(?:.* )?(?:<BOUND>) «", ""),
     ("tb", r".*«[^»]*X|(?:.* )?\d+ (?:<Q>|<T>)", ""),
     ("tb", r".*» (?:or|if|unless|when|rather|instead|vs|versus|->)\b", ""),
     ("tb", r".*» in (?:spring|summer|autumn|winter)\b", ""),
@@ -106,9 +106,8 @@ _RULES: Final = (
     ("b", r"<o> it\b", ""),
     ("tb", r"<ANY>(?: ,)? (?:this|(?:<DET>) (?:<SELF>))\b", "said"),
     ("t", r"<ANY>(?: ,)? (?:<DET>) .*\b(?:is|are|gets) (?!(?:<STATE>)\b)\w+(?:ed|n|t)\b", "said"),
+    ("b", r"<ANY>(?: ,)? (?:the|our) [đø] (?:<RUN>|is|are|gets?)\b", "said"),
     ("tb", r"<ANY>(?: ,)? (?:<DET>)\b", ""),
-    ("tb", r"<d> in\b|<Q> (?:to|as|in|-)(?!\S)", ""),
-    ("b", "<T><STOP>|<ANY> :$", ""),
     ("b", "<o> ,", ""),
     ("tb", "<ANY><STOP>", "said"),
     ("t", r"<q> (?:\S*'s?|\S*s’|<MEASURE>|\S*ж\S*)(?!\S)", ""),
@@ -130,22 +129,19 @@ _RULES: Final = (
     ("b", r"(?:gets|is) (?!<ADJ>)\w+ (?:\w+ )?«|<VERB> (?:ø|<VERB>) «", "said"),
     ("tb", r"<IDLE>.*(?:\b(?:for|about|before|after|until|with) [^,]*<T>|<T> [^)])", ""),
     ("tb", r"<IDLE>(?:\S+ <T>|.*<b>)", ""),
+    ("tb", r"(?:.*\babout\b|(?:remind|tell|ask)\b.*\bto\b).*[^,( ] (?:<n>|<T>)", ""),
     ("t", ".*<T>", "said"),
     ("t", r"\S+(?: (?:up|in|out) [^«]*)? ?<u> (?![,)]|at\b|on\b|$)", ""),
-    ("tb", r"(?:.*\babout\b|remind\b.*\bto\b).*[^,( ] <n>", ""),
     ("tb", r"(?:prepare|book|plan)\b.*\bfor\b|(?:.* )?(?:before|after) .*«", ""),
     ("t", "", "said"),
     ("b", r"<PRE>(?:we (?:.*\b(?:meet|gather|discuss)\b)|(?:it|this) is (?:<ADJ>)\b)", ""),
     ("b", r"(?:(?:the|its|our) )?(?:schedule|frequency|cadence|interval|rhythm) is «", "said"),
     ("b", r"do (?:it|this) |(?:the|our|this) \S+ (?:goes|go) out\b|(?:cron|systemd)\b", "self"),
     ("b", r"(?:.* )?(?:it|this) (?:\w+ly |only |always )?(?:<RUN>)(?: off| up| out)? «", "self"),
-    ("b", r"(?:<PRE>(?:<SUBJECT>)|(?:.* )?(?:<RUN>) (?:it|this))\b<OURS>", "self"),
+    ("b", r"(?:<PRE>(?:<SUBJECT>)|(?:.* )?(?:<RUN>|gets?) (?:it|this))\b<OURS>", "self"),
     ("b", r"(?:.* )?(?:<EMB>|<BE>) (?:.* )?«|.*\b(?:for|about|of)\b.* , «", ""),
-    (
-        "b",
-        r"(?!(?:<SMALL>|<EMB>|<BE>|<ADJ>)\b|\w+ly\b)[a-z]+ (?:\w\w+ly )?(?:(?:<SMALL>)\b|«)",
-        "said",
-    ),
+    ("b", r"(?:<SMALL>|<EMB>|<BE>|<ADJ>|covers|lasts|costs|\w+ly)\b", ""),
+    ("b", r"[a-z]+ (?:\w\w+ly )?(?:(?:<SMALL>)\b|«)", "said"),
 )
 
 
@@ -243,7 +239,7 @@ def claims(text: str, *, zone_name: str = "UTC") -> list[Claim]:
 def _own_words(title: str) -> dict[str, str]:
     """Return how the words of a title name the entry: its last noun ø, the others đ."""
     words = re.findall(r"[^\W\d_]+(?:[-'][^\W\d_]+)*|[^\w\s]|\d+", title.lower())
-    own = {word[:5]: "đ" for word in words if len(word) > 4}
+    own = {word[:5]: "đ" for word in words if len(word) > 3}
     stop = re.compile(rf"{_CLASSES['PREP']}|\W")
     end = next((at for at, word in enumerate(words) if stop.fullmatch(word)), len(words))
     is_verbal = re.search(rf"\b(?:{_CLASSES['DET']})\b", " ".join(words[:end]))
@@ -270,7 +266,7 @@ def _clauses(text: str, offset: int, place: ClaimPlace, own: dict[str, str]) -> 
                 tokens, low = [*head, *tokens], ["every", *low]
             is_own = not _OWN.isdisjoint(own.get(word, word) for word in label)
             if place is ClaimPlace.BODY:  # the title speaks of the entry: ø, or maybe: đ
-                low[1:5] = [own.get(word, own.get(word[:5], word)) for word in low[1:5]]
+                low[1:] = [own.get(word, own.get(word[:5], word)) for word in low[1:]]
             kind = ClaimPlace.LABEL if is_label else place
             is_other = is_wrong or (bool(label) and not is_own and kind is ClaimPlace.BODY)
             yield _Clause(tokens, low, kind, sign.startswith(":"), is_other)
@@ -334,7 +330,7 @@ def _mark(clause: _Clause, symbols: str, says: Sequence[Say], first: int, last: 
         "q": is_often or (symbols[0] == "Q" and "Q" not in symbols[1:]),
         "T": not any(s.recurs or s.kinds or s.once or s.months or s.minutes for s in says),
         "b": is_numbers or set(symbols) <= set("mU&,"),  # a number that need not be a time
-        "E": re.search("[ec]", symbols) or symbols.count("W") > 1,
+        "E": re.search("[ecP]", symbols) or symbols.count("W") > 1,
         "C": symbols[0] == "Q" and after[:1].isupper() and not after.isupper() and not is_cased,
         "d": symbols[0] in "WPSs",
         "u": re.fullmatch("e[UWs]|WtW", symbols),  # which may be the object of a verb
