@@ -80,7 +80,7 @@ from horae.process.logs import clear, fullest, held_in, room_at, tidy, trim
 from horae.process.output import masked
 from horae.process.processes import LOG_NAME, Processes
 from horae.process.run_settings import RunSettings
-from horae.sources import OutdatedError, agents, board, crew, outdated, workflows
+from horae.sources import OutdatedError, agents, board, crew, outdated, plans, workflows
 from horae.sources.plans.runner import CommandRunner
 from horae.sources.plans.source import OrgSource, words_at
 from horae.sources.triggers.runner import GithubPoller, PollError, PromptRunner
@@ -986,9 +986,9 @@ def check(
     digest.org:3:14: error cron: cron '0 24 * * *': hour 24 is outside 0-23
     """
     from horae.extras.drift.check import check_drift  # an engine checks no plans
-    from horae.sources.plans.check import CheckClock, check_plans
 
-    return check_plans([(name, read(text))], CheckClock(zone, now), extra=[check_drift])
+    clock = plans.check.CheckClock(zone, now)
+    return plans.check.check_plans([(name, read(text))], clock, extra=[check_drift])
 
 
 def run_workflow(

@@ -42,6 +42,7 @@ from horae.core.inbox import ALL, EntryFilter, EntrySort
 from horae.core.lease import NodePage
 from horae.core.service import Service
 from horae.errors import Exit, HoraeError
+from horae.sources import triggers
 from horae.timing.duration import format_duration
 from horae.web import ACTOR, RUN, SCOPES, SOCKET, address
 
@@ -325,9 +326,7 @@ class Client(Calls, Sender):
 
     @cached_property
     def triggers(self) -> TriggerClient:
-        from horae.sources.triggers.client import TriggerClient  # loads their service
-
-        return TriggerClient(self)
+        return triggers.client.TriggerClient(self)  # loads their service
 
     def send(self, request: Request, read: Callable[[Any], T]) -> T:
         with self._answer(request, request.timeout or self._timeout) as answer:
@@ -548,9 +547,7 @@ class AsyncClient(Calls, AsyncSender):
 
     @cached_property
     def triggers(self) -> AsyncTriggerClient:
-        from horae.sources.triggers.client import AsyncTriggerClient  # loads their service
-
-        return AsyncTriggerClient(self)
+        return triggers.client.AsyncTriggerClient(self)
 
     async def send(self, request: Request, read: Callable[[Any], T]) -> T:
         from asyncio import to_thread

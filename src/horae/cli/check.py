@@ -27,6 +27,7 @@ from horae.org.check import SectionFinding, place_of
 from horae.org.plan import Diagnostic, Plan, Severity
 from horae.org.world import every, worlds
 from horae.process.run_settings import unread, why_unready
+from horae.sources import board, crew, triggers
 from horae.sources.plans.check import CheckClock, check_plans, phrase_notes
 from horae.sources.workflows.languages import language_of
 
@@ -76,11 +77,9 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, output: Out
     found += _check_alerts(read, paths)
     found += config.findings
     found += _check_crew(config)
-    for each, board in boards.items():
-        from horae.sources.board.source import check_board
-
-        crew = crew_of(each)
-        found += _seen_from(each, check_board(board, now=now, crew=crew))
+    for each, tasks in boards.items():
+        odd = board.source.check_board(tasks, now=now, crew=crew_of(each))
+        found += _seen_from(each, odd)
     for each in triggers:
         found += _seen_from(each, _check_triggers(each))
     beside = sum(1 for each in triggers for _ in Path(each, TRIGGERS).rglob("*.y*ml"))
@@ -135,9 +134,9 @@ def _names_beside(paths: Sequence[str]) -> set[str]:
             names.update(each.name for each in folder.workflows)
             # A file that cannot be read defines a trigger, most likely of its own name.
             names.update(os.path.basename(each.file).split(".")[0] for each in folder.problems)
-        for board in find_boards([root]).values():
+        for tasks in find_boards([root]).values():
             with suppress(HoraeError):  # what cannot be read is no suggestion
-                names.update(*({each.title, f"task:{each.id}"} for each in board.read().tasks))
+                names.update(*({each.title, f"task:{each.id}"} for each in tasks.read().tasks))
         with suppress(HoraeError):  # what cannot be read is no suggestion
             for known in ask(Place.of(root=root, data=None), lambda ledger: ledger.entries()):
                 mark = known.mark
@@ -257,7 +256,6 @@ def _check_crew(config: Config) -> Iterator[Diagnostic]:
         return
     from horae.context import find_agents
     from horae.files.git.repository import is_repository
-    from horae.sources.crew.source import check_keeper, check_manifest
 
     for agent in (registry := find_agents(config, has_plans=False).registry):
         why = registry.obstacle(agent, environ=os.environ)
@@ -271,19 +269,18 @@ def _check_crew(config: Config) -> Iterator[Diagnostic]:
         yield Diagnostic(file, 1, 1, "agent-tree", Severity.INFO, message, fix)
     continuous, breather = config.keeper_continuous, config.keeper_breather
     if config.crew_def is not None:
-        yield from check_manifest(config.crew_def, continuous=continuous, breather=breather)
+        yield from crew.source.check_manifest(
+            config.crew_def, continuous=continuous, breather=breather
+        )
     elif config.keeper_def is not None:
         every = breather if continuous else config.keeper_interval
-        yield from check_keeper(config.keeper_def, config.lifecycle_def, every=every)
+        yield from crew.source.check_keeper(config.keeper_def, config.lifecycle_def, every=every)
 
 
 def _check_triggers(root: str) -> Iterator[Diagnostic]:
-    from horae.sources.triggers.files import judge_files
-    from horae.sources.triggers.source import EmptyFolderError
-
     try:
         folder = _folder(root)
-    except EmptyFolderError:
+    except triggers.source.EmptyFolderError:
         return
     except PlanFileError as error:
         yield Diagnostic(TRIGGERS, 1, 1, "agentd", Severity.ERROR, str(error))
@@ -292,9 +289,8 @@ def _check_triggers(root: str) -> Iterator[Diagnostic]:
     if folder.errors:
         return  # an agent whose file is wrong would seem to be missing
     try:
-        changes, wrong = _ask_triggers(
-            root, lambda triggers: judge_files(triggers, folder.definitions)
-        )
+        judge_files = triggers.files.judge_files
+        changes, wrong = _ask_triggers(root, lambda known: judge_files(known, folder.definitions))
     except HoraeError as error:
         message = f"not compared with the ledger: {error}"
         yield Diagnostic(TRIGGERS, 1, 1, "agentd", Severity.INFO, message)
@@ -304,9 +300,8 @@ def _check_triggers(root: str) -> Iterator[Diagnostic]:
 
 
 def _folder(root: str) -> Folder:
-    from horae.sources.triggers.source import read_folder
-
-    return read_folder(f"{root}/{TRIGGERS}", environ=known_names(load(root)), base=root)
+    path, names = f"{root}/{TRIGGERS}", known_names(load(root))
+    return triggers.source.read_folder(path, environ=names, base=root)
 
 
 def _ask_triggers(root: str, work: Callable[[Triggers], Awaitable[T]]) -> T:

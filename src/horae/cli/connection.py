@@ -31,7 +31,7 @@ from horae.core.text import is_number
 from horae.core.views import EngineFacts
 from horae.errors import Exit, HoraeError, ScheduleError
 from horae.files.read import StrPath
-from horae.sources import crew
+from horae.sources import board, crew, plans
 from horae.store import database, sql
 from horae.store.ledger import SqlLedger
 from horae.store.lock import (
@@ -137,9 +137,7 @@ class Place(NamedTuple):
 
     def words_at(self, path: str, line: int) -> Iterator[str]:
         """Yield what the ledger may call the entry at a line of a file that is named from here."""
-        from horae.sources.plans.source import words_at
-
-        return words_at(self.root, self.zone.key, path, line)
+        return plans.source.words_at(self.root, self.zone.key, path, line)
 
     def moment(self, text: str | None) -> datetime | None:
         return None if text is None else moments.parse_moment(text, self.zone)
@@ -330,10 +328,7 @@ def service_of(ledger: SqlLedger, place: Place, *, reads: CommandClock | None = 
 
     def refuse_name(address: str) -> None:
         if address.startswith("task:"):  # all else needs no board
-            from horae.sources.board.commands import board_at
-            from horae.sources.board.tasks import refuse_double
-
-            refuse_double(board_at(place.root), address)
+            board.tasks.refuse_double(board.commands.board_at(place.root), address)
 
     # An engine that runs knows better what cannot run, and of another time nobody knows.
     is_now = reads is not None and reads.at is None

@@ -27,6 +27,7 @@ from horae.extras.importers.github import read_workflow
 from horae.extras.importers.systemd import read_timer, unit_of
 from horae.files.read import LIMIT, PlanFileError, decoded, read_plan
 from horae.org.document import read
+from horae.sources import board
 from horae.timing.zone import local, zone
 
 _ALREADY: Final = " already has this job as "
@@ -235,9 +236,7 @@ def _write(asked: ImportRequest, found: list[jobs.ImportedJob]) -> None:
 
 
 def _add_tasks(directory: str, found: list[jobs.ImportedJob], now: datetime) -> Iterator[str]:
-    from horae.sources.board.tasks import Board
-
-    board = Board(os.path.abspath(directory))
+    tasks = board.tasks.Board(os.path.abspath(directory))
     for each in found:
         assert each.entry is not None
         rule, job = each.entry.rule, each.job
@@ -249,7 +248,7 @@ def _add_tasks(directory: str, found: list[jobs.ImportedJob], now: datetime) -> 
         else:
             cron = {"cron_schedule": job.schedule, "cron_last_run": key_time(now)}
             fields |= {"status": "done", **cron, "timezone": each.entry.zone}
-        yield os.path.relpath(board.add(job.title, fields, body=body).path)
+        yield os.path.relpath(tasks.add(job.title, fields, body=body).path)
 
 
 def _text(path: str) -> str:

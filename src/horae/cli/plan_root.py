@@ -25,7 +25,7 @@ from horae.core import clock, entry as rules, explain, guarded, ports, project, 
 from horae.core.entry import Entry, Origin, Pause, PlanTask, Unarmed, is_net
 from horae.errors import Exit, HoraeError
 from horae.files.read import PlanFileError, names_of
-from horae.sources import board
+from horae.sources import board, crew, triggers
 from horae.sources.plans.arming import entries_of, item_at, scan_plan, tasks_of, unfired
 from horae.store.lock import engine_zone
 
@@ -114,12 +114,10 @@ class PlanView:
         return found
 
     def _board(self, root: str) -> Iterator[Entry | Unarmed]:
-        board = find_boards([root]).get(root)
-        if board is None:
+        tasks = find_boards([root]).get(root)
+        if tasks is None:
             return
-        from horae.sources.board.source import hours_of
-
-        found = hours_of(board, now=self._when.now)
+        found = board.source.hours_of(tasks, now=self._when.now)
         for problem in found.problems:
             self._say(problem)
         for each in found.gates:
@@ -131,27 +129,24 @@ class PlanView:
         path = f"{root}/{TRIGGERS}"
         if not os.path.isdir(path):
             return
-        from horae.sources.triggers import rules as triggers
-        from horae.sources.triggers.files import FilesError
-        from horae.sources.triggers.source import EmptyFolderError, read_folder
-
+        defining, names = triggers.rules, known_names(load(root))
         try:
-            folder = read_folder(path, environ=known_names(load(root)), base=root)
-        except EmptyFolderError:
+            folder = triggers.source.read_folder(path, environ=names, base=root)
+        except triggers.source.EmptyFolderError:
             return
         except HoraeError as error:
             self._say(error)
             return
         if folder.errors:
-            self._say(FilesError(folder.errors))
+            self._say(triggers.files.FilesError(folder.errors))
         broken |= {*folder.broken, *folder.unread}
         now = self._when.now
         for file in folder.workflows:
             try:
                 about = {"agent": file.said["agent"], "file": file.file}
-                made = triggers.checked(triggers.new_definition(file.said, **about))
-                trigger = triggers.Trigger(file.name, made, 1, now, now)
-                item = triggers.scanned(trigger).item
+                made = defining.checked(defining.new_definition(file.said, **about))
+                trigger = defining.Trigger(file.name, made, 1, now, now)
+                item = defining.scanned(trigger).item
             except HoraeError as error:
                 broken.add(file.file)
                 origin, why = Origin(file.file, 1), str(error)
@@ -534,12 +529,10 @@ def _called(source: PlanText, word: str, place: Place) -> Iterator[Entry | Unarm
 
 def crew_of(root: str) -> dict[str, tuple[str, ...]]:
     """Return who gets tasks in a plan root, each with its roles, as far as that can be read."""
-    from horae.sources.crew.source import Roster
-
     config = load(root)
     if config.crew_def is None:
         return dict.fromkeys(config.board_members, ())
     try:
-        return {each.name: each.roles for each in Roster(config.crew_def).members()}
+        return {each.name: each.roles for each in crew.source.Roster(config.crew_def).members()}
     except PlanFileError:
         return {}

@@ -33,6 +33,7 @@ from horae.core.text import in_zone, moment_text
 from horae.errors import Exit, HoraeError
 from horae.files.read import PlanMissingError
 from horae.process.logs import CHUNK, LogSelection, RunLog
+from horae.sources import triggers, workflows
 from horae.sources.agents.transcript import Transcript
 from horae.store import lock
 
@@ -95,9 +96,7 @@ def run(
     """
     is_plan = entry.endswith(".org")
     if is_plan and os.path.isfile(entry):
-        from horae.sources.workflows.commands import run_file
-
-        return run_file(entry, output=output, data=data, **of_file)
+        return workflows.commands.run_file(entry, output=output, data=data, **of_file)
     if any(each not in {None, False} for each in of_file.values()):
         if is_plan:
             raise PlanMissingError(entry)
@@ -111,13 +110,11 @@ def run(
             _refuse_unwritten(entry, place, output)
         return _run_entry(entry, place, screen, note=note, key=key)
     except HoraeError as error:
-        from horae.sources.triggers.source import unread_hint
-
         if error.code != views.EntryNotFoundError.code:
             raise
         if is_plan:
             raise PlanMissingError(entry) from None
-        if is_new and (hint := unread_hint(root)):
+        if is_new and (hint := triggers.source.unread_hint(root)):
             echo(f"horae: {error}{hint}", err=True)
             return error.exit_code
         raise
@@ -125,15 +122,13 @@ def run(
 
 def _refuse_unwritten(word: str, place: Place, output: Output) -> None:
     """Raise an error if no plan file has an entry of that name, before a ledger is created."""
-    from horae.sources.triggers.source import unread_hint
-
     if ":" in word or word.isdecimal():
         return  # a position, an address or a number: the ledger knows
     when = When(clock.SystemClock().now(), place.zone.key)
     # The run itself says what cannot be read and matters to it.
     view = PlanView((place.root,), output._replace(is_silent=True), when, knows="none")
     items = list(view.items(with_tasks=True))
-    if unread_hint(place.root) or any(isinstance(each, PlanTask) for each in items):
+    if triggers.source.unread_hint(place.root) or any(isinstance(each, PlanTask) for each in items):
         return  # tasks and triggers have entries that only a ledger has
     named = [(each.address, each.title) for each in items if not isinstance(each, PlanTask)]
     names = {name.casefold() for pair in named for name in pair}

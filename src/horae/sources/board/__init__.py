@@ -9,6 +9,7 @@ ELSEWHERE: Final = ".batty/team_config/board/tasks"  # of Batty
 
 if TYPE_CHECKING:
     from horae.sources.board import (
+        commands as commands,
         dispatch as dispatch,
         recycle as recycle,
         routes as routes,

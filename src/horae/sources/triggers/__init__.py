@@ -10,6 +10,12 @@ PATHS: Final = (
 )
 
 if TYPE_CHECKING:
-    from horae.sources.triggers import routes as routes
+    from horae.sources.triggers import (
+        client as client,
+        files as files,
+        routes as routes,
+        rules as rules,
+        source as source,
+    )
 else:
     __getattr__ = late(__name__)
