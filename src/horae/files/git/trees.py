@@ -428,7 +428,7 @@ class Commits:
 def kept_words(root: Path) -> list[str]:
     names = repository.kept_names(root)
     if len(names) > _MANY:
-        return [f"{len(names)} works of agents are kept on branches; see `horae agent work list`"]
+        return [f"work of agents is kept on {len(names)} branches; see `horae agent work list`"]
     return [
         f"work of {name.partition('/')[0]} is kept on {repository.WORK}/{name};"
         f" `horae agent work show {name}` shows it, `take` merges it and `drop` removes it"

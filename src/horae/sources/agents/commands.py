@@ -21,6 +21,7 @@ from horae.cli.runs import LOOK, RunScreen, exit_of
 from horae.cli.trigger_access import Everybody, KnownAgent
 from horae.config import load, secrets_of
 from horae.core.agent import AgentNotFoundError, RunnerKind
+from horae.core.budget import cost_text
 from horae.core.clock import SystemClock, machine_zone
 from horae.core.entry import key_time
 from horae.core.explain import work_words
@@ -33,6 +34,7 @@ from horae.process.processes import LOG_NAME, Processes
 from horae.process.run_settings import RunSettings
 from horae.sources.agents import runner
 from horae.sources.agents.programs import EVENTS, can_keep, program_of
+from horae.sources.agents.transcript import counted
 from horae.timing.duration import DurationError, format_duration, parse_duration
 
 if TYPE_CHECKING:
@@ -251,8 +253,8 @@ def _print_table(rows: list[dict[str, Any]], hint: str) -> None:
 
 
 def _spent(facts: Mapping[str, object]) -> str:
-    forms = {"steps": "{} steps", "tokens": "{} tokens", "cost": "${}"}
-    told = ", ".join(form.format(facts[key]) for key, form in forms.items() if key in facts)
+    counts = [counted(facts.get(f"{noun}s"), noun) for noun in ("step", "token")]
+    told = ", ".join(filter(None, [*counts, cost_text(facts.get("cost"))]))
     return f" ({told})" if told else ""
 
 

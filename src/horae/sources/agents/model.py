@@ -25,7 +25,7 @@ from horae.errors import Exit, HoraeError
 from horae.process.output import spellings_of
 from horae.sources.agents.limits import retry_after
 from horae.sources.agents.tools import Toolbox
-from horae.sources.agents.transcript import Turn, TurnKind, end_of, written
+from horae.sources.agents.transcript import Turn, TurnKind, counted, end_of, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -269,7 +269,9 @@ def main() -> int:
         file.write(json.dumps(asdict(report)).encode())
     if report.error:
         say(Turn(TurnKind.ERROR, report.error))
-    say(end_of(f"{report.steps} steps", report.tokens_in, report.tokens_out, cost=report.cost))
+    say(
+        end_of(counted(report.steps, "step"), report.tokens_in, report.tokens_out, cost=report.cost)
+    )
     return Exit.FINDINGS if report.error else Exit.OK
 
 

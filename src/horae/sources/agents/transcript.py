@@ -153,7 +153,7 @@ def _claude(event: Mapping[str, Any]) -> Iterator[Turn]:
     elif kind == "result":
         usage = _table(event.get("usage"))
         tokens = usage.get("input_tokens"), usage.get("output_tokens")
-        turns = _counted(event.get("num_turns"), "turn")
+        turns = counted(event.get("num_turns"), "turn")
         yield end_of(turns, *tokens, cost=event.get("total_cost_usd"))
 
 
@@ -213,7 +213,7 @@ def _gemini(event: Mapping[str, Any]) -> Iterator[Turn]:
             if error := _words(_table(event.get("error")).get("message")):
                 yield Turn(TurnKind.ERROR, error)
             stats = _table(event.get("stats"))
-            calls = _counted(stats.get("tool_calls"), "tool call")
+            calls = counted(stats.get("tool_calls"), "tool call")
             yield end_of(calls, stats.get("input_tokens"), stats.get("output_tokens"))
 
 
@@ -235,7 +235,7 @@ def end_of(first: str, sent: object, got: object, *, cost: object = None) -> Tur
     return Turn(TurnKind.END, ", ".join(filter(None, known)))
 
 
-def _counted(number: object, noun: str) -> str:
+def counted(number: object, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}" if isinstance(number, int) else ""
 
 
@@ -262,7 +262,7 @@ def _bounded(text: str) -> list[str]:
     lines = text[:MOST_TEXT].rstrip().splitlines()
     more = text.count("\n", 0, len(text.rstrip())) + 1 - MOST_LINES
     if more > 0:
-        return [*lines[:MOST_LINES], f"… {_counted(more, 'more line')}"]
+        return [*lines[:MOST_LINES], f"… {counted(more, 'more line')}"]
     return [*lines, "…"] if len(text) > MOST_TEXT else lines
 
 
