@@ -70,7 +70,7 @@ def test_what_simulated_runs_cost_follows_from_the_last_ones(
     ran = run_command("horae", "run", "Digest", at=tmp_path)
     assert ran.code == 0, ran.err
     out = call(capsys, plan, *options, "--table")[1]
-    assert "expected cost: $1.75, of 7 runs at the median of their last ones\n" in out
+    assert "expected cost: $1.75 for 7 runs, each at the median of its entry's last runs\n" in out
     assert json.loads(call(capsys, plan, *options, "--json")[1])["cost"] == 1.75
 
 

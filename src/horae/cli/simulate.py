@@ -165,7 +165,7 @@ class _Bill:
     @property
     def words(self) -> str:
         runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
-        return f"${self.cost:,.2f}, of {runs} at the median of their last ones"
+        return f"${self.cost:,.2f} for {runs}, each at the median of its entry's last runs"
 
 
 def _by_day(receipts: Iterable[SimulatedReceipt], place: ZoneInfo) -> Iterator[SimulatedDay]:
@@ -258,7 +258,7 @@ def simulate(
         case Form.TABLE:
             with _progress() as simulation.progress:
                 lines = [*_lines(simulation, receipts, place)]
-            lines += [f"expected cost: {bill.words}"] if history.costs else []
+            lines += [f"expected cost: {bill.words}"] if bill.runs else []
             echo("\n".join(lines))
     unarmed = [one.item for one in items if isinstance(one.item, Unarmed) and one.item.is_error]
     # Of one that is known the last valid version is simulated.

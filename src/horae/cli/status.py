@@ -251,7 +251,7 @@ def agent_row(agent: views.AgentLine, stands: views.StatusReport) -> tuple[str, 
     if agent.running:
         doing = "running"
     elif agent.held:
-        doing = f"is held: {agent.held}"
+        doing = f"is held: {in_zone(agent.held, zone_name)}"
     elif agent.pause is not None:
         doing = _rest(agent.pause, zone_name)
     elif coming is None:
