@@ -176,7 +176,6 @@ class Carried(Launch):
         await self.look([n for n in told if n is not None and n in self._under_way])
 
     async def look(self, numbers: Sequence[int]) -> None:
-        """Update the status of receipts under way."""
         if not numbers:
             return
         async with self._looking:  # the results must be applied in the order of the queries
@@ -208,7 +207,6 @@ class Carried(Launch):
                     self._end(number, filed)
 
     async def requeue(self) -> None:
-        """Queue unclaimed receipts again, whatever the reason."""
         await self.look([*self._queued])
         late = [each for each in self._queued.values() if self._is_late(each)]
         for each in late:

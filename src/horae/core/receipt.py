@@ -395,7 +395,6 @@ def last_words(text: str) -> str:
 
 
 def last_lines(text: str, lines: int = TAIL_LINES, most: int = TAIL) -> list[str]:
-    """Return the last lines of output that have a letter or digit, printable."""
     found: list[str] = []
     for line in reversed(_LINE_ENDS.split(text)):
         plain = shown(line)

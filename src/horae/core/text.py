@@ -85,7 +85,6 @@ def with_zone(rule: str, zone_name: str) -> str:
 
 
 def written_rule(rule: rules.Rule) -> str:
-    """Return a rule as cron or a timestamp; empty if it is neither."""
     match rule:
         case rules.CronRule(crons):
             return "; ".join(cron.expression for cron in crons)

@@ -75,7 +75,7 @@ class FileCache:
                     content = read.read_plan(path, root=self._root, limit=self.limit)
                     by_bytes = self._known_as(content.digest, "")
                     stands = was.startswith(by_bytes)
-                    # File times have a coarse step, in which two saves look the same. So a stat is trusted
+                    # Two saves within one step of file times have the same stat. So it is trusted
                     # only after a second scan with the same bytes, and never in whole seconds.
                     if was != f"{by_bytes}{by_stamp}" or stamp[-1] % _SECOND == 0:
                         known_as = f"{by_bytes}{by_stamp}"

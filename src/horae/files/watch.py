@@ -239,7 +239,6 @@ def _tree(root: str, ignored: Collection[str]) -> Iterator[tuple[str, list[os.Di
 
 
 def _is_passed(name: str) -> bool:
-    """Return whether to ignore a name: of git, our data, temporary files and locks of editors."""
     return is_git(name) or (name.startswith(".") and name != ".agentd")
 
 

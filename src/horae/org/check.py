@@ -483,7 +483,6 @@ def _void_planning(text: str, below: int) -> SectionFinding:
 
 
 def unspaced(preamble: str) -> Iterator[SectionFinding]:
-    """Yield a finding for a line before the first headline that was meant as one."""
     for found in _UNSPACED.finditer(bare(preamble)):
         message = "this is not a headline, so the lines below it are ignored"
         yield error(found.start(), "headline-space", message, _SPACE.format(found[1]))

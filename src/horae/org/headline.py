@@ -57,7 +57,6 @@ def _split_tags(title: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _split_tag_runs(title: str) -> tuple[str, tuple[str, ...]]:
-    """Return title and tags, matched from the end of the line."""
     turned, at = _lettered(title)[::-1], 0
     while run := _RUN.match(turned, at):
         at = run.end()

@@ -55,7 +55,6 @@ class Heading(NamedTuple):
 
 
 def headings(text: str, file: str) -> tuple[list[Heading], list[Diagnostic]]:
-    """Return the headings of one star in order, and a finding if there are too many."""
     plan = read(text)
     tops = [index for index, headline in enumerate(plan.headlines) if headline.level == 1]
     places = plan.places()

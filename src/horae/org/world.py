@@ -58,7 +58,6 @@ class World(NamedTuple):
 
     @property
     def rings(self) -> list[list[Component]]:
-        """Cycles of components that wait for one another, in the order of their data."""
         # A component has at most one producer: following them either ends or leads into one cycle.
         source = {sink.at: producer for producer, sink in self.edges}
         seen: set[int] = set()
@@ -294,7 +293,6 @@ class Flow:
     followers: tuple[tuple[int, ...], ...]
 
     def downstream(self, number: int) -> list[int]:
-        """Return all steps that depend on a step, nearest first; it must not be in a cycle."""
         found = list(self.followers[number])
         for each in found:  # grows during the iteration
             found.extend(self.followers[each])

@@ -147,7 +147,6 @@ class Processes:
         await self.close()
 
     async def begin(self, *, patience: timedelta = LAST_PATIENCE) -> None:
-        """Wait until no process of the last engine is left, or raise OldRunsError."""
         async with self._locking:
             if self._launcher is not None:
                 return
@@ -654,7 +653,6 @@ class LiveRun:
         return self.line.process
 
     async def made(self, order: bytes) -> None:
-        """Send the order, and return when the supervisor is ready to start."""
         async with asyncio.timeout(READY):
             await self.line.order(order)
             kind, body = await self.answered

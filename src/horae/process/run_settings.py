@@ -327,7 +327,6 @@ class NamedSecrets:
             self._until[name] = monotonic() + lasts
 
     async def look_again(self) -> bool:
-        """Read unreadable secrets again; return whether any of them can be read now."""
         found = False
         for name in tuple(self.unread):
             with suppress(SecretError):  # it stays in `unread`, which is reported as a problem
@@ -389,7 +388,6 @@ class NamedSecrets:
         return value
 
     def _own_texts(self) -> tuple[str, ...]:
-        """Return the engine's own keys, to which a hard link or a command may lead."""
         if self.data is None:
             return ()
         try:

@@ -122,7 +122,6 @@ class EngineSocket:
         self._poll = poll_of(channel.fileno(), engine)
 
     def order(self) -> RunFacts | None:
-        """Wait for the next order; None: the engine has died, or sends no more."""
         # Messages for the last run, sent after its end, are skipped.
         while (said := self.word()) is None or said[0] != b"o":
             if said is None:
@@ -522,7 +521,6 @@ def _forget_before(path: bytes) -> None:
 
 
 def _refuse_too_long(facts: RunFacts) -> None:
-    """Refuse arguments that Linux would not accept; elsewhere the start itself fails."""
     if sys.platform != "linux":
         return
     texts = [*facts["argv"], *(b"%b=%b" % pair for pair in facts["environment"].items())]

@@ -97,7 +97,6 @@ class Cron:
 
     @property
     def never(self) -> bool:
-        """Whether no day of the calendar matches, as for 30 February."""
         return not self._sure_days and self._wall_after(_BEFORE_ALL) is None
 
     def next(self, after: datetime) -> datetime | None:
@@ -476,7 +475,6 @@ class _Walls:
         return (self._at(held)[0] & (1 << second) - 1).bit_count()
 
     def _at(self, held: tuple[bool, ...]) -> tuple[int, int]:
-        """Return the times of a day on which these rules match, and their number."""
         if held not in self._each:
             times = reduce(or_, compress(self._times, held), 0)
             self._each[held] = times, times.bit_count()

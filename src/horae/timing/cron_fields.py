@@ -157,7 +157,6 @@ def mask_of(field: CronField, text: str) -> int:
 
 
 def _item(field: CronField, item: str) -> int:
-    """Return the values of `a`, `a-b` and `*`, with or without a step, and of L, W and #."""
     values = field.values
     if item in values:
         return 1 << values[item]

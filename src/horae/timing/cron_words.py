@@ -40,7 +40,6 @@ def words_of(rule: Meaning) -> str:
 
 
 def interval_words(rules: Sequence[Meaning]) -> str:
-    """Return the words of rules that together are one interval; empty if they are not."""
     first, *others = (rule._replace(starred=False, minutes=0, hours=0) for rule in rules)
     clocks = {(h, m) for rule in rules for h in bits(rule.hours) for m in bits(rule.minutes)}
     every, is_daily = _interval(sorted(60 * hour + minute for hour, minute in clocks))

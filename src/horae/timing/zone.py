@@ -45,8 +45,6 @@ class ZoneError(ScheduleError, code="zone"):
 
 
 class ClockChange(NamedTuple):
-    """A clock change: its time, and the offsets from UTC before and after."""
-
     at: datetime
     before: timedelta
     after: timedelta
@@ -250,7 +248,6 @@ def parse_rfc3339(text: str) -> datetime:
 
 
 def format_with_offset(moment: datetime) -> str:
-    """Return a time with its offset, and a fraction only if it has one."""
     offset = require_aware(moment)
     if offset % timedelta(minutes=1):  # seconds, as before 1972
         return format_with_offset(moment.astimezone(UTC))

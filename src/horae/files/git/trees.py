@@ -160,7 +160,6 @@ class Trees:
             raise
 
     def lock(self, key: str) -> str:
-        """Lock the first unused tree of an agent, and return its key."""
         name = key.partition("~")[0]
         for directory in (self.data, self.data / "trees"):
             directory.mkdir(mode=0o700, exist_ok=True)
@@ -228,7 +227,6 @@ class Trees:
         return None if left.commits == 0 else left
 
     async def _recover(self, key: str, *, is_member: bool) -> None:
-        """Deliver the work of a run whose end no engine has recorded."""
         path = self.path_of(key)
         _remove_locks(path)
         tree = self._git(path)
@@ -266,7 +264,6 @@ def _is_whole(path: Path) -> bool:
 
 
 def _remove_locks(path: Path) -> None:
-    """Remove locks of a killed run: no other process works in its clone now."""
     if _is_whole(path):
         for name in ("index.lock", "HEAD.lock"):
             remove_stale(path / ".git" / name)
