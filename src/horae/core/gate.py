@@ -395,7 +395,7 @@ class Gate:
             _, number = heappop(self._later)
             filed = self._known.get(number)
             if filed is not None and filed.receipt.start_at <= now:  # else it was replaced
-                due.append(self._ask(filed))
+                due.append(self._slot_request(filed))
         self._state.offer(due)
         admitted, refused = self._state.admit(self.capacity, now=now, over=over)
         for ask in admitted if self.capacity.machines is not None else ():
@@ -405,7 +405,7 @@ class Gate:
 
     def adopt(self, filed: Filed, *, now: datetime) -> None:
         self._known[filed.number] = filed
-        self._state.adopt(self._ask(filed), machine=filed.machine, now=now)
+        self._state.adopt(self._slot_request(filed), machine=filed.machine, now=now)
         self.homes.update(dict.fromkeys(filed.agents, filed.machine))
 
     def place(self, machines: Mapping[int, str]) -> None:
@@ -454,11 +454,11 @@ class Gate:
     def startable(self, receipts: Iterable[Filed], *, now: datetime) -> list[Filed]:
         due = {each.number: each for each in receipts if each.receipt.start_at <= now}
         state = GateState(self._state.holders, [*self._state.line])
-        state.offer(map(self._ask, due.values()))
+        state.offer(map(self._slot_request, due.values()))
         asked = (each for each in state.obstacles(self.capacity, now=now) if each.reason is _READY)
         return [due[each.ask.number] for each in asked if each.ask.number in due]
 
-    def _ask(self, filed: Filed) -> SlotRequest:
+    def _slot_request(self, filed: Filed) -> SlotRequest:
         at_home = (self._home,) if self._home and filed.work in _AT_HOME else ()
         return SlotRequest(
             filed.number,

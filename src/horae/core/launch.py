@@ -184,7 +184,7 @@ class Launch:
             if held is not None and not isinstance(held, Reason):
                 story = StartedRun(filed, run, held, is_let_go=True, is_adopted=True)
                 self._stories[filed.number] = story
-                self.beside(self._tell(story, partial(self._await_end, story, run, held)))
+                self.beside(self._run_part(story, partial(self._await_end, story, run, held)))
                 continue
             if filed.status is Status.RUNNING:
                 found = await self.runner.look_back(filed, run)
@@ -227,9 +227,9 @@ class Launch:
                     self._leave(story, None)
                 else:
                     story.run = job.run
-                    self.beside(self._tell(story, partial(self._carry, story, job, refused)))
+                    self.beside(self._run_part(story, partial(self._carry, story, job, refused)))
 
-    async def _tell(
+    async def _run_part(
         self, story: StartedRun, part: Callable[[], Awaitable[Filed | RunOver | None]]
     ) -> None:
         then: Filed | RunOver | None = None

@@ -314,7 +314,7 @@ class Service:
     def _entry_line(self, found: Listed) -> views.EntryLine:
         return views.entry_line(found, self._zone_of(found))
 
-    async def _again(self, found: Listed, kind: type[_Entry], **more: Any) -> _Entry:
+    async def _with_result(self, found: Listed, kind: type[_Entry], **more: Any) -> _Entry:
         line = self._entry_line(await self.ledger.entry(found.number) or found)
         return kind(**structs.asdict(line), **more)
 
@@ -589,7 +589,7 @@ class Service:
             return str(error)
         return ""
 
-    async def _asked(self, ask: explain.WhyQuestion) -> Listed:
+    async def _entry_of_question(self, ask: explain.WhyQuestion) -> Listed:
         try:
             return await self.named(ask.word)
         except views.EntryNotFoundError:
@@ -609,7 +609,7 @@ class Service:
 
     async def why(self, ask: explain.WhyQuestion, *, limit: int = 20) -> views.WhyLines:
         now = self.clock.now()
-        found = await self._asked(ask)
+        found = await self._entry_of_question(ask)
         about = self._entry_line(found)
         try:
             window = ask.window(about.zone)
@@ -619,9 +619,11 @@ class Service:
         how: dict[str, Any] = {"now": now, "window": window}
         how["cannot_run"] = await self.cannot_run(found)
         if window is None:
-            last = [await self._told(each, about.zone) for each in await self._last(found)]
+            last = [
+                await self._line_of(each, about.zone) for each in await self._last_receipts(found)
+            ]
             coming = explain.answers(found, [], _coming(found, now=now), now=now)
-            idle = await self._idle(found, last)
+            idle = await self._why_unassigned(found, last)
             if not coming and (not last or isinstance(found.item, Entry)):
                 coming = [explain.nothing_comes(found, last, idle)]
             elif idle:
@@ -642,14 +644,14 @@ class Service:
             told_of = [each for each in receipts if states.is_planned(each.key)]
             since = min((each.planned_at for each in told_of), default=end)
             moments = [each for each in moments if told_of and each.at >= since]
-        told = [await self._told(each, about.zone) for each in page.receipts]
+        told = [await self._line_of(each, about.zone) for each in page.receipts]
         said = explain.answers(found, told, moments, now=now, window=window)
         is_cut = is_cut or page.cursor is not None or len(said) > limit
         if isinstance(item, Entry):
             how["nearest"] = explain.nearest(item, window)
         return explain.why_lines(about, said[:limit], is_cut=is_cut, **how)
 
-    async def _idle(self, found: Listed, last: Sequence[views.WhyLine]) -> str:
+    async def _why_unassigned(self, found: Listed, last: Sequence[views.WhyLine]) -> str:
         task = await self._task(found)
         if self.unassigned is None or any(each.status in states.OPEN for each in last):
             return ""
@@ -680,7 +682,7 @@ class Service:
             if (cursor := page.cursor) is None:
                 return None
 
-    async def _last(self, found: Listed) -> list[Filed]:
+    async def _last_receipts(self, found: Listed) -> list[Filed]:
         last = [filed for each in await self._family(found) for filed in await self._last_of(each)]
         return sorted(last, key=lambda each: each.number)
 
@@ -697,7 +699,7 @@ class Service:
         page = await self.ledger.receipts(entry=entry, statuses=states.OPEN, limit=BATCH)
         return [*page.receipts[-1:], *last]
 
-    async def _told(self, filed: Filed, zone_name: str) -> views.WhyLine:
+    async def _line_of(self, filed: Filed, zone_name: str) -> views.WhyLine:
         runs = await self.ledger.runs_of(filed.number)
         return explain.line_of(self._current(filed), runs, zone_name)
 
@@ -868,12 +870,12 @@ class Service:
         if any(each is not None for each in done):
             self.poke()
             skipped = sum(filter(None, done))
-            return await self._again(found, views.PauseResult, changed=True, skipped=skipped)
+            return await self._with_result(found, views.PauseResult, changed=True, skipped=skipped)
         refuse_gone(found)
         if note or end is not None:
             reason = f"the entry is already paused{explain.rest_words(found)}"
             raise views.EntryStateError(found, reason, remedy="resume it before you pause it again")
-        return await self._again(found, views.PauseResult, changed=False, skipped=0)
+        return await self._with_result(found, views.PauseResult, changed=False, skipped=0)
 
     async def resume(self, entry: views.EntryName) -> views.ResumeResult:
         found = await self.named(entry)
@@ -884,7 +886,7 @@ class Service:
             self.poke()
         else:
             refuse_gone(found)
-        return await self._again(found, views.ResumeResult, changed=done)
+        return await self._with_result(found, views.ResumeResult, changed=done)
 
     async def run_now(
         self,

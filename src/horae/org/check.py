@@ -273,7 +273,7 @@ def _silent(stamp: Stamp) -> SectionFinding:
         message = "diary expressions are not supported; write a date, or a cron :SCHEDULE: property"
         return error(stamp.start, "diary", message)
     for token in text[1:-1].split():
-        meant = _meant(token)
+        meant = _corrected(token)
         if meant is not None:
             message = f"{shown(token)} is not a valid date, so this timestamp is ignored"
             fix = text.replace(token, meant, 1) if meant else "write it as YYYY-MM-DD"
@@ -282,7 +282,7 @@ def _silent(stamp: Stamp) -> SectionFinding:
     return error(stamp.start, "date-missing", message, "write it as <YYYY-MM-DD>")
 
 
-def _meant(token: str) -> str | None:
+def _corrected(token: str) -> str | None:
     """Return the corrected form of an almost-date; "" if unknown, None if it is not one."""
     if iso := _ISO.fullmatch(token):
         return f"{iso[1]} {iso[2]}" if _real_date(iso[1]) else ""

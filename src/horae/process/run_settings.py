@@ -292,14 +292,14 @@ class NamedSecrets:
 
     async def _value(self, name: str) -> str:
         try:
-            value = await self._asked(name)
+            value = await self._value_of(name)
         except SecretError as error:
             self.unread[name] = error
             raise
         self.unread.pop(name, None)
         return value
 
-    async def _asked(self, name: str) -> str:
+    async def _value_of(self, name: str) -> str:
         """Return the value of a secret; concurrent callers share one call of a command."""
         if not self._is_called(name):
             is_variable = not self.is_named(name) and "/" not in name

@@ -330,7 +330,7 @@ class Transaction:
             known = self.receipt_of(number, receipt.key)
             assert known is not None, "each key was filed, now or before"
             if receipt.status not in FINAL and known.status in FINAL:
-                self._go_on([ReceiptOver(number, receipt.key, known.status)], now)
+                self._advance_entries([ReceiptOver(number, receipt.key, known.status)], now)
         return filed
 
     def scan(self, source: str, scan: Scan, *, now: datetime) -> datetime | None:
@@ -451,7 +451,7 @@ class Transaction:
                     self.change("account.probe", name=account, receipt=number)
         return freed
 
-    def _heed(self, receipt: int, ended: Ended, now: datetime) -> AccountLimit | None:
+    def _note_limit(self, receipt: int, ended: Ended, now: datetime) -> AccountLimit | None:
         """Record what a run's end says about its account; return the limit that it met."""
         name = plain(ended.account)
         known = self.one(codec.limit_of, "account.one", name=name)
@@ -530,7 +530,7 @@ class Transaction:
     def finish(self, filed: Filed, status: Status, *, reason: Reason, now: datetime) -> bool:
         is_moved = self.move(filed, status, reason=reason, now=now)
         if is_moved and status in FINAL:
-            self._go_on([ReceiptOver(filed.entry, filed.receipt.key, status)], now)
+            self._advance_entries([ReceiptOver(filed.entry, filed.receipt.key, status)], now)
         return is_moved
 
     def release(self, number: int, *, reason: Reason, now: datetime) -> bool:
@@ -697,7 +697,7 @@ class Transaction:
         self.change_all("run.close", runs)
         for run, entry, started_at in spenders:
             spending.put(self, run, entry, started_at)
-        moved = bad | self._go_on(over, now)
+        moved = bad | self._advance_entries(over, now)
         for _, row in ends if bad else ():
             if row[1] in bad:
                 arming.pause_if_failing(self, row[1], now=now)
@@ -714,7 +714,7 @@ class Transaction:
         Also the attempts of the receipt, and the account whose limit holds it.
         """
         ended = end.ended
-        limit = self._heed(was.number, ended, now) if ended.account else None
+        limit = self._note_limit(was.number, ended, now) if ended.account else None
         # A run that could not be made is an attempt, or it would be tried forever.
         attempts = was.attempts + (was.status is Status.STARTING)
         is_refused = limit is not None or ended.reason.code == ReasonCode.PROVIDER_ERROR
@@ -901,7 +901,7 @@ class Transaction:
         self.change_all("entry.tick", [{"number": each, "ticks": 1} for each in ticks])
         return filed
 
-    def _go_on(self, over: Sequence[ReceiptOver], now: datetime) -> set[int]:
+    def _advance_entries(self, over: Sequence[ReceiptOver], now: datetime) -> set[int]:
         """Update entries after receipts that are over, whether they ran or not.
 
         Return the entries whose next time depends on that.

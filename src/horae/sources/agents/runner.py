@@ -399,7 +399,7 @@ class AgentHost:
             order = AgentOrder(agent, prompt, model or self.registry.model_of(agent), policy, tree)
             part = part._replace(facts={**part.facts, **(facts or {})})
             spec, part = await self._spec(order, part, timeout)
-            how = _How(
+            how = _Launch(
                 programs.Answers.TEXT,
                 order.model,
                 *way[1:],
@@ -454,7 +454,7 @@ class AgentHost:
         )
         return spec, part
 
-    async def _start(self, order: AgentOrder, spec: Spec, how: _How) -> tuple[Held, _How]:
+    async def _start(self, order: AgentOrder, spec: Spec, how: _Launch) -> tuple[Held, _Launch]:
         agent, directory, prompt_file = order.agent, spec.directory, spec.directory / PROMPT_NAME
         if self.registry.runner_of(agent) is RunnerKind.MODEL:
             called = programs.Called(
@@ -533,7 +533,7 @@ class AgentHost:
         directory = self.place.directory_of(run)
         ended = await self.processes.look_back(directory, run.number)
         _remove(directory / PROMPT_NAME)
-        if isinstance(ended, Unreleased) or (how := _How.read(directory)) is None:
+        if isinstance(ended, Unreleased) or (how := _Launch.read(directory)) is None:
             return ended
         if ended is None:  # its work exists, whatever the outcome
             await self.trees.deliver(how.key, run=how.run, is_member=how.is_member)
@@ -545,7 +545,7 @@ class AgentHost:
         self,
         ended: Ended,
         directory: Path,
-        how: _How,
+        how: _Launch,
         secrets: tuple[bytes, ...],
     ) -> tuple[Ended, str]:
         """Return the end of a run with all its facts, and the whole answer."""
@@ -561,7 +561,7 @@ class AgentHost:
         return structs.replace(ended, facts=facts), result.text
 
 
-class _How(Struct, frozen=True, omit_defaults=True):
+class _Launch(Struct, frozen=True, omit_defaults=True):
     answers: programs.Answers
     model: str | None = None
     account: str = ""
@@ -574,7 +574,7 @@ class _How(Struct, frozen=True, omit_defaults=True):
     session: str = ""  # the file with its program's session, if it resumes one
 
     @classmethod
-    def read(cls, directory: Path) -> _How | None:
+    def read(cls, directory: Path) -> _Launch | None:
         try:
             return decode((directory / ANSWER_NAME).read_bytes(), type=cls)
         except (OSError, MsgspecError, RecursionError):
@@ -586,7 +586,7 @@ class AgentRun:
     host: AgentHost
     live: Held
     spec: Spec
-    how: _How
+    how: _Launch
     balances: tuple[Balance, ...] = ()
     answer: str = ""  # after the end, the whole answer
     is_let_go: bool = False
@@ -664,7 +664,7 @@ async def _stopped(watching: asyncio.Task[Balance]) -> Balance | None:
         return None
 
 
-def _with_result(ended: Ended, result: programs.Result, how: _How) -> Ended:
+def _with_result(ended: Ended, result: programs.Result, how: _Launch) -> Ended:
     text = result.text
     text = text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
     facts = {**ended.facts, **result.facts(), **({"text": text} if text else {})}
@@ -689,7 +689,7 @@ def _with_result(ended: Ended, result: programs.Result, how: _How) -> Ended:
 
 
 def _result(
-    directory: Path, how: _How, secrets: tuple[bytes, ...], code: int | None, before: _Session
+    directory: Path, how: _Launch, secrets: tuple[bytes, ...], code: int | None, before: _Session
 ) -> programs.Result:
     is_model = how.answers is programs.Answers.MODEL
     path = directory / (RESULT_NAME if is_model else LOG_NAME)

@@ -108,7 +108,7 @@ class Dispatcher:
         if not members:
             self.next_at = None
             return []
-        out = await self._still_out()
+        out = await self._open_dispatches()
         cards = await self.board.read()
         at_work = {task for task, _ in out.values()}
         over = dispatch.lapsed((task for task in cards.tasks if task.id not in at_work), now=now)
@@ -164,7 +164,9 @@ class Dispatcher:
             self._is_stale = True
             return None
         newest = await self._newest(known.number)
-        if newest is not None and (newest.status not in FINAL or self._rests(task, newest, now)):
+        if newest is not None and (
+            newest.status not in FINAL or self._is_traceless(task, newest, now)
+        ):
             return None
         count = 0 if newest is None else int(newest.receipt.key.removeprefix(KEY))
         words = f"assigned to {member}: first in the queue ({task.priority or 'no'} priority)"
@@ -178,7 +180,7 @@ class Dispatcher:
         self._handed[task.id] = task
         return made[0]
 
-    def _rests(self, task: Task, newest: Filed, now: datetime) -> bool:
+    def _is_traceless(self, task: Task, newest: Filed, now: datetime) -> bool:
         """Return whether a run has just ended that left no trace in the file of its task.
 
         It was not started, or ended before its task was claimed, and would end so again.
@@ -212,7 +214,7 @@ class Dispatcher:
                 return None
             cursor = page.cursor
 
-    async def _still_out(self) -> dict[int, tuple[int, str]]:
+    async def _open_dispatches(self) -> dict[int, tuple[int, str]]:
         if self._out is None:
             out: dict[int, tuple[int, str]] = {}
             for filed in await ports.receipts_of(self.ledger, OPEN):

@@ -87,7 +87,7 @@ class KeeperRunner:
         last_run = self._state(rules.last_run_file(self._suffix(_member(job.text))))
         await self._mirror(last_run, rules.seconds_text(now))
         pulled = await self._pull()
-        member, agent, obstacle = await self._who(job.filed, job.text)
+        member, agent, obstacle = await self._member_of(job.filed, job.text)
         lifecycle = await asyncio.to_thread(self._lifecycle, member)
         memory = remembered = await self._remembered(job, member, lifecycle)
         made = rules.tick(lifecycle, memory, now=now)
@@ -155,7 +155,7 @@ class KeeperRunner:
 
     async def obstacle(self, filed: Filed) -> str | None:
         says = await self.ledger.text(filed.digest)
-        return None if says is None else (await self._who(filed, says))[2]
+        return None if says is None else (await self._member_of(filed, says))[2]
 
     async def over(self, story: _Tick, how: ports.Ended) -> ports.Ended:
         facts = dict(how.facts)
@@ -206,7 +206,7 @@ class KeeperRunner:
             if rules.may_mirror(memory, name, found):
                 await asyncio.to_thread(mirror, path, text.partition("\n")[0])
 
-    async def _who(self, filed: Filed, says: str) -> tuple[rules.Member, Agent, str | None]:
+    async def _member_of(self, filed: Filed, says: str) -> tuple[rules.Member, Agent, str | None]:
         async def read(text: str) -> tuple[rules.Member, Agent, str | None]:
             member = _member(text)
             agent = await asyncio.to_thread(self.roster.agent, member)
@@ -282,11 +282,11 @@ class KeeperRunner:
             zone_name=self.zone_name,
             last_run_at=memory.woken_at,
             appointments=await self._appointments(),
-            last=await self._last(entry, memory.woken_at),
+            last=await self._last_outcome(entry, memory.woken_at),
             carry=memory.carry,
         )
 
-    async def _last(self, entry: int, woken_at: datetime | None) -> str:
+    async def _last_outcome(self, entry: int, woken_at: datetime | None) -> str:
         rests = {ReasonCode.REST_WRITTEN, ReasonCode.REST_QUIET}
         page = await self.ledger.receipts(entry=entry, statuses=ENDS, limit=MOST)
         since = [

@@ -362,7 +362,7 @@ def create_workflow(call: AgentCall, /, *, name: str, **given: Any) -> None:
             raise click.UsageError(f"--{one} cannot be used with --{other}.")
     if not given["agent_id"] and not given["agent_name"]:
         raise AgentCommandError("Either --agent-id or --agent-name must be provided.")
-    said = {"name": name, "enabled": not given["disabled"], **_said(given)}
+    said = {"name": name, "enabled": not given["disabled"], **_given_fields(given)}
     if said["prompt_template"] is None:
         raise AgentCommandError(
             "Either --prompt-template or --prompt-template-file must be provided."
@@ -392,7 +392,7 @@ def create_workflow(call: AgentCall, /, *, name: str, **given: Any) -> None:
     call.print_made(made, "Workflow created successfully!", _workflow_lines(made))
 
 
-def _said(given: Mapping[str, Any]) -> dict[str, Any]:
+def _given_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     text = given["tool_policy"]
     return {
         "prompt_template": text_or_file(given["prompt_template"], given["prompt_template_file"]),
@@ -418,7 +418,7 @@ def update_workflow(call: AgentCall, /, workflow: str, **given: Any) -> None:
 
     The change takes effect at once.
     """
-    said = {name: given[name] for name in ("name", "enabled", "agent_name")} | _said(given)
+    said = {name: given[name] for name in ("name", "enabled", "agent_name")} | _given_fields(given)
     for name, kind in (("expression", "cron"), ("run_at", "delay")):
         if given[name]:
             said["trigger_config"] = config_of(kind, given)

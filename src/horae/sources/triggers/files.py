@@ -339,7 +339,7 @@ async def judge_files(
                 for text in definition.secrets:
                     if (other := secrets.setdefault(text, file.name)) != file.name:
                         raise kinds.SharedSecretError(other)
-            why = await _why(triggers, definition, coming) if definition.is_enabled else None
+            why = await _unready(triggers, definition, coming) if definition.is_enabled else None
             field = "tool_policy" if definition.enforced else "agent"
             changes.append(replace(change, notes=_notes(file, field, why)))
         except HoraeError as error:
@@ -457,7 +457,7 @@ async def _definition(
         raise kinds.TriggerError(reason, field="agent") from None
 
 
-async def _why(
+async def _unready(
     triggers: Triggers, made: TriggerDefinition, coming: Mapping[str, AgentCard | None]
 ) -> Unready | None:
     if made.agent not in coming:

@@ -509,7 +509,7 @@ class Triggers:
             raise AgentUnavailableError(agent, why)
         name = f"manual:{self.ids()}" if key is None else f"idem:{key}"
         reason = Reason(ReasonCode.REQUESTED, by_words("requested", note))
-        return await self._dispatch(trigger, await self._ask(trigger, name, task, reason))
+        return await self._dispatch(trigger, await self._file_dispatch(trigger, name, task, reason))
 
     async def again(self, filed: Filed, note: str) -> Filed | None:
         text = await self.ledger.text(filed.digest) if filed.source == NAME else None
@@ -552,13 +552,13 @@ class Triggers:
         if not kind.wants(message):
             return None
         reason = Reason(ReasonCode.MESSAGE, "message received")
-        return (await self._ask(trigger, check.key, message.task, reason)).number
+        return (await self._file_dispatch(trigger, check.key, message.task, reason)).number
 
     async def polled(self, trigger: Trigger, text: str) -> None:
         for number, task in kinds.read_polled(text):
             reason = Reason(ReasonCode.GITHUB, f"GitHub lists #{number}")
             with suppress(TriggerConflictError):  # it is paused
-                await self._ask(trigger, number, task, reason)
+                await self._file_dispatch(trigger, number, task, reason)
 
     async def follow(self, receipt: Filed) -> None:
         """Start the workflows that follow another one; it may be repeated."""
@@ -583,7 +583,7 @@ class Triggers:
             is_asked = isinstance(kind, kinds.AfterKind) and kind.follows(ended, status)
             if is_asked and trigger.id != ended:
                 with suppress(TriggerConflictError):  # it is paused
-                    await self._ask(trigger, f"after:{receipt.number}", task, reason)
+                    await self._file_dispatch(trigger, f"after:{receipt.number}", task, reason)
 
     async def _announce(self, card: AgentCard, event: LifecycleEvent) -> None:
         at = key_time(self.clock.now())
@@ -594,16 +594,20 @@ class Triggers:
             definition = trigger.definition
             if (definition.agent, definition.kind) == (card.name, kinds.LifecycleKind(event)):
                 with suppress(TriggerConflictError):  # it is paused
-                    await self._ask(trigger, f"event:{event}:{card.id}:{at}", task, reason)
+                    await self._file_dispatch(
+                        trigger, f"event:{event}:{card.id}:{at}", task, reason
+                    )
 
-    async def _ask(self, trigger: Trigger, key: str, task: TriggerTask, reason: Reason) -> Filed:
+    async def _file_dispatch(
+        self, trigger: Trigger, key: str, task: TriggerTask, reason: Reason
+    ) -> Filed:
         """File a dispatch, held if it must not start yet; a known key returns its dispatch."""
         now, agent = self.clock.now(), trigger.definition.agent
         order = rules.order_of(trigger, task)
         unavailable, lack = await self._obstacles(agent, order.enforced)
         held = unavailable or lack
         if not held and order.needs_approval:
-            order, held = _asked(order, now)
+            order, held = _approval_request(order, now)
         status = Status.HELD if held else Status.WAITING
         receipt = Receipt(key, status, held or reason, now, now)
         asked = await self.store.file(trigger, receipt, text=order.text(), now=now)
@@ -705,7 +709,7 @@ class Triggers:
             elif not order.needs_approval or filed.attempts:
                 return True
             else:
-                await self._carry(filed, *_asked(order, now), Status.HELD)
+                await self._carry(filed, *_approval_request(order, now), Status.HELD)
             return False
 
         # Concurrently, so that they share a commit.
@@ -918,7 +922,7 @@ def _usage(runs: Sequence[Run]) -> views.Usage:
     )
 
 
-def _asked(order: PromptOrder, now: datetime) -> tuple[PromptOrder, Reason]:
+def _approval_request(order: PromptOrder, now: datetime) -> tuple[PromptOrder, Reason]:
     order = order.asked(until=now + APPROVAL)
     words = f"waiting for approval until {key_time(order.asked_until)}"
     return order, Reason(ReasonCode.APPROVAL_REQUIRED, words)
