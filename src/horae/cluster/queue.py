@@ -286,8 +286,6 @@ class Carried(Launch):
 
 @dataclass(eq=False)
 class Worker(Launch):
-    """The runs of one node, each of which it has claimed itself."""
-
     ledger: SharedLedger
     card: NodeDescription = field(kw_only=True)
     may_claim: Callable[[], bool] = field(kw_only=True)  # whether its lease may be trusted

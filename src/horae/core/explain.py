@@ -250,7 +250,6 @@ def longer_words(rule: rules.CadenceRule) -> str:
 
 
 def nothing_comes(found: Listed, last: Sequence[WhyLine] = (), unassigned: str = "") -> WhyLine:
-    """Return why no time comes, or why a task is not assigned; else how to run an entry."""
     if unassigned:
         return bare_line(f"not assigned: {unassigned}", is_moment=False)
     item, way = found.item, ""

@@ -172,7 +172,6 @@ class Launch:
             await self.clock.wait(never, until=self.clock.now() + LOOK)
 
     def hand_over(self) -> list[int]:
-        """Forget all runs, which the next image of the engine adopts; return their numbers."""
         for story in self._stories.values():
             story.is_over = True
         return [run.number for run in self.runs.values()]

@@ -99,8 +99,6 @@ class Renewal(NamedTuple):
 
 
 class QueueJob(NamedTuple):
-    """Receipts in the queue, the label that their node must have, and the term of the job."""
-
     receipts: tuple[int, ...]
     ability: str
     term: int

@@ -16,7 +16,6 @@ def private_file(path: StrPath, flags: int = os.O_TRUNC, *, folder: int | None =
 
 
 def write_durably(path: StrPath, data: bytes, *, folder: int | None = None) -> None:
-    """Create a private file and sync it to the disk."""
     with private_file(path, os.O_EXCL, folder=folder) as file:
         file.write(data)
         file.flush()

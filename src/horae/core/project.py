@@ -265,7 +265,6 @@ def last_moments(entry: Entry, end: datetime, count: int) -> tuple[Moment, ...]:
 
 
 def counts_from_end(rule: Rule) -> bool:
-    """Return whether the next time of a rule is counted from the end of its last run."""
     match rule:
         case rules.CadenceRule():
             return True

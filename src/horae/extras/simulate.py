@@ -152,7 +152,6 @@ class Simulation:
         return min(heads, default=None)
 
     def _turn(self) -> None:
-        """Do all that is due now, in the order of an engine."""
         now = self._now
         while self._ends and self._ends[0][0] <= now:
             self._finish(self._live[heappop(self._ends)[1]], Status.DONE, _DONE)
@@ -302,7 +301,6 @@ class Simulation:
             self._pause(state, f"failed {times}")
 
     def _interrupt(self, filed: Filed) -> None:
-        """End a run that an outage interrupts; after three of them there is no retry."""
         reason, is_last = ENGINE_EXITED, filed.attempts >= POISON
         if is_last:
             words = f"given up: the engine exited {filed.attempts} times during the run"

@@ -143,7 +143,6 @@ def find_plans(
 def _steps(
     directory: str, suffixes: tuple[str, ...], *, is_root: bool = False, is_flat: bool = False
 ) -> list[tuple[str, str]]:
-    """Return the paths to visit in one directory, the last first, and problems."""
     with os.scandir(directory) as listing:
         entries = list(listing)
     if not is_root and any(is_git(entry.name) for entry in entries):

@@ -25,8 +25,6 @@ _PROPERTY: Final = re.compile(r"[ \t]*+:([A-Za-z][\w-]*+):[ \t]++(\S[^\n]*)", re
 
 
 class Heading(NamedTuple):
-    """A heading with the text below it; its drawer may be anywhere before an inner heading."""
-
     file: str
     name: str  # the title without tags
     line: int

@@ -134,8 +134,6 @@ class Headline(NamedTuple):
 
 
 class SectionPlace(NamedTuple):
-    """The start of a section in its file: characters from 0, and the line from 1."""
-
     start: int
     line: int
 

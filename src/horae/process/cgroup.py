@@ -87,7 +87,6 @@ class ParentCgroup:
         self._start = f"run-{tag}-"
 
     def open(self) -> None:
-        """Enable the available controllers, and kill what the last engine left."""
         for each in CONTROLLERS:  # one by one: the kernel accepts a line as a whole or not at all
             with suppress(OSError):  # `horae doctor` reports missing limits
                 overwrite(os.fsencode(self.path / "cgroup.subtree_control"), b"+" + each.encode())

@@ -116,7 +116,6 @@ class EngineControl:
 
 
 async def try_image() -> str:
-    """Return the version of the program on disk if it could start like this one."""
     if not hasattr(os, "memfd_create"):
         raise RestartError("this needs Linux; use `horae stop` and `horae up`")
     environ = {**os.environ, VARIABLE: f"{_TRY}{FORMAT}"}
@@ -168,7 +167,6 @@ def handed_over() -> HandOver | None:
 
 
 def execute(given: HandOver | None) -> HandOver | None:
-    """Execute a new image in this process; return the data if that fails."""
     argv = _argv()
     descriptors = [] if given is None else [*given.descriptors]
     try:

@@ -60,7 +60,6 @@ class RunSettings(RunPlace):
 def facts_of(
     job: Job, place: RunSettings, *, timeout: timedelta, api: tuple[str, ...] = ()
 ) -> dict[str, str]:
-    """Return the facts of a run as variables, with a token for its scopes and those in *api*."""
     filed, run = job.filed, job.run
     scopes = {*filed.policy.api, *api}
     facts = {
@@ -169,7 +168,6 @@ def why_unready(
 def unread(
     secrets: NamedSecrets | None, variables: Iterable[str], own: Iterable[str] = ()
 ) -> Unready | None:
-    """Return which secret of a run cannot be read, as far as is known without calling a command."""
     if secrets is None:
         return None
     asked = [each.partition("=") for each in variables]

@@ -176,7 +176,6 @@ class RunCgroup:
 
 
 def kill(path: bytes) -> bool:
-    """Kill all processes at once; False: one by one, so that some may be left."""
     if quietly(overwrite, path + b"/cgroup.kill", b"1"):
         return True
     kill_each(path)  # Linux before 5.14

@@ -296,7 +296,6 @@ def migrated_copy(directory: Path) -> Iterator[sqlite3.Connection]:
 
 
 def copy_into(connection: sqlite3.Connection, target: Path) -> None:
-    """Write a verified copy of a database, or leave the target as it was."""
     part = target.with_name(f"{target.name}.part")
     with sqlite_errors(str(target)):
         try:

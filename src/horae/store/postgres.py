@@ -147,7 +147,6 @@ class PostgresLedger(SqlLedger):
         return ledger
 
     def for_leader(self) -> PostgresLedger:
-        """Return the ledger with a connection of its own for reads, which wait for no write."""
         ledger = copy(self)
         ledger.read_apart()
         return ledger
@@ -268,7 +267,6 @@ class PostgresLedger(SqlLedger):
         await self.write(ANYBODY, put)
 
     async def keep_log(self, run: int, body: bytes) -> None:
-        """Store the output of a run, for the time after its node is gone."""
         await self._write(QueuedCall(_keep_log, (run, body), term=ANYBODY))
 
     async def log(self, run: int) -> bytes | None:

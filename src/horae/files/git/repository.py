@@ -295,7 +295,6 @@ class Git:
                 self._owner = None
 
     async def fetch(self) -> str | None:
-        """Return the tip of our branch at the origin, without a change of the tree."""
         url = await self.origin()
         if url is None:
             return None
@@ -304,7 +303,6 @@ class Git:
             return await self._fetched(url, branch, "origin")
 
     async def pull(self, *, source: StrPath | None = None) -> Update:
-        """Update the tree from its origin, or from the tree at *source*."""
         try:
             async with self.held():
                 is_ours = source is not None

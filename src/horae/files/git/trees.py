@@ -280,7 +280,6 @@ def _move_away(path: Path) -> list[str]:
 
 @asynccontextmanager
 async def _whole(path: Path) -> AsyncIterator[Path]:
-    """Yield a place to create a directory, which is moved to *path* once it is complete."""
     path.parent.mkdir(mode=0o700, exist_ok=True)
     new = path.with_name(f"{path.name}~")  # no agent has such a name
     await asyncio.to_thread(remove_tree, new)
@@ -392,14 +391,11 @@ class FollowedPlan:
 
 @dataclass(frozen=True, slots=True)
 class Commits:
-    """The commit of files of a plan root, if it is under git."""
-
     root: Path
     local: tuple[Path, ...] = ()
 
     @property
     def log(self) -> Path | None:
-        """The file that git appends to whenever another commit is checked out."""
         top = repository_of(self.root)
         here = None if top is None else layout(top)
         return None if here is None else Path(here.directory) / "logs" / "HEAD"

@@ -150,7 +150,6 @@ class Result:
         return {name: value for name, value in facts.items() if value not in {None, ""}}
 
     def priced(self) -> Result:
-        """Return the result with a cost: as reported, else from the list price of its tokens."""
         if self.cost is not None or not self.model or self.tokens_in is None:
             return self
         cost = price(self.model, TokenCounts(self.tokens_in, got=self.tokens_out or 0))
@@ -300,7 +299,6 @@ def _only_reads(policy: ToolPolicy) -> bool:
 
 
 def _claude_limits(policy: ToolPolicy) -> list[str]:
-    """Return the options of Claude Code for the tools that exist, and the allowed calls."""
     # Settings in the working directory, which an agent can write, do not count. There is no user
     # to ask, so what is not allowed is denied.
     options = ["--setting-sources=user", "--strict-mcp-config"]

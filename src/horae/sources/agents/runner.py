@@ -189,7 +189,6 @@ class Registry:
         return agent.definition.model or of_provider
 
     def asked_for(self, agent: Agent) -> tuple[str, ...]:
-        """Return the variables of an agent, including the model's key if it is a secret."""
         is_key = self.runner_of(agent) is RunnerKind.MODEL and self.provider.is_named
         key = (self.provider.key,) if is_key else ()
         return (*agent.variables, *agent.definition.variables, *key)

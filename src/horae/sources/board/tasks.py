@@ -151,7 +151,6 @@ def ambiguous(ids: Iterable[tuple[int, str]]) -> list[TaskAmbiguousError]:
 
 
 def refuse_double(board: Board, address: str) -> None:
-    """Raise TaskAmbiguousError if several files have the number of the task at an address."""
     task = _AT.match(address)
     if task is not None:
         # The caller reports other errors itself.
@@ -404,7 +403,6 @@ def card_of(content: Content) -> Card:
 
 
 def splices_of(content: Content, task: Task, changes: Changes) -> list[Splice]:
-    """Return the splices that change fields and nothing else, or raise TaskEditError."""
     wanted = {key: value for key, value in _plain(changes).items() if not _is(task, key, value)}
     if not wanted:
         return []

@@ -54,8 +54,6 @@ _LONGEST_NOTE: Final = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class KeeperRunner:
-    """Makes the ticks of a crew, or of a *single* keeper, whose files have no name in theirs."""
-
     agents: ports.AgentRunner
     roster: Roster
     _: KW_ONLY

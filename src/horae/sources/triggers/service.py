@@ -351,7 +351,6 @@ class Triggers:
         return await self.put_agent(await self.with_kept_env(self.judged_card(data)))
 
     async def update_agent(self, word: str, data: Mapping[str, Any]) -> views.TriggerAgent:
-        """Change an agent; fields that are null stay as they are."""
         was = await self.card(word)
         given = {name: value for name, value in data.items() if value is not None}
         if isinstance(given.get("env"), dict):

@@ -295,7 +295,6 @@ def _is_known(tx: LedgerTransaction, found: Scanned, row: LedgerRow) -> bool:
 
 
 def _scanned(row: LedgerRow, *, known: str = "") -> Scanned:
-    """Return a row as an entry; an unreadable one is broken and does not stop the others."""
     try:
         return scanned(_trigger(row))._replace(broken=known)
     except (LookupError, TypeError, ValueError, AttributeError):
