@@ -170,14 +170,14 @@ async def test_of_many_receipts_each_machine_has_its_share_of_jobs() -> None:
     await leader.let_in(*(filed(number) for number in range(1, 16)))
     assert [len(each.receipts) for each in leader.ledger.jobs] == [1] * 15
     leader.ledger.jobs.clear()
-    await leader.let_in(*(filed(number) for number in range(16, 40)))
+    await leader.let_in(*(filed(number) for number in range(16, 64)))
     assert [each.receipts for each in leader.ledger.jobs] == [
-        (n, n + 1, n + 2) for n in range(16, 40, 3)
+        (n, n + 1, n + 2) for n in range(16, 64, 3)
     ]
     leader.ledger.jobs.clear()
     await leader.clock.advance(queue.AGAIN)
     await leader.launch.requeue()
-    assert [each.receipts for each in leader.ledger.jobs] == [(n,) for n in range(1, 40)]
+    assert [each.receipts for each in leader.ledger.jobs] == [(n,) for n in range(1, 64)]
 
 
 @story

@@ -37,7 +37,7 @@ CANCEL: Final = "cancel"  # the event by which a leader requests the end of a ru
 ANY: Final = "any"  # the label that every node has
 HOME: Final = timedelta(seconds=2)  # for which only an agent's preferred node may take a receipt
 AGAIN: Final = timedelta(seconds=5)  # after which an unclaimed receipt is queued again
-SHARES: Final = 4  # jobs for each node, at least, if many receipts are queued together
+SHARES: Final = 8  # jobs for each node, at least, if many receipts are queued together
 MOST: Final = 16  # receipts in one job
 
 
