@@ -14,8 +14,8 @@ from horae.core.explain import stamp
 from horae.core.text import is_number
 from horae.web import forward
 from horae.web.answer import as_json
+from horae.web.fields import parsed, query_of
 from horae.web.forward import Forwarder, NoLeaderError, refuse
-from horae.web.router import parsed, query_of
 from horae.web.stream import LinesQuery, lines_in
 
 if TYPE_CHECKING:

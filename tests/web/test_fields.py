@@ -9,7 +9,7 @@ import pytest
 from horae.core.views import RequestError
 from horae.sources.triggers.routes import FilesRequest
 from horae.web.api import EntriesQuery, PruneRequest, ReceiptsQuery, RunRequest, WhyQuery
-from horae.web.router import Fields, parsed
+from horae.web.fields import Fields, parsed
 
 NEAR = {"name": "near", "enabled": True}
 SAID: dict[str, tuple[type[Fields], dict[str, Any]]] = {

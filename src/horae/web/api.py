@@ -41,23 +41,21 @@ from horae.errors import HoraeError
 from horae.sources import agents, board, crew, plans, triggers, workflows
 from horae.timing.duration import DurationError, parse_duration
 from horae.web import answer, calendar, guard, metrics, router, stream
-from horae.web.front import Front, NotOfferedError, offered, tag_of_entry
-from horae.web.router import (
-    Access,
+from horae.web.fields import (
     Cursor,
     Days,
     Fields,
     Limit,
     Note,
     Number,
-    Operation,
     Required,
-    Routes,
     Text,
     Word,
     about,
     moment_of,
 )
+from horae.web.front import Front, NotOfferedError, offered, tag_of_entry
+from horae.web.router import Access, Operation, Routes
 from horae.web.stream import Feed
 
 if TYPE_CHECKING:

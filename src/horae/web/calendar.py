@@ -19,8 +19,9 @@ from horae.core.views import CalendarPath, RequestError, Shape, Time, zoned
 from horae.timing.cron import is_phrase
 from horae.timing.zone import parse_rfc3339, zone
 from horae.web.answer import HEADERS
+from horae.web.fields import Fields, Limit, Word, about
 from horae.web.front import Front, NotOfferedError, offered
-from horae.web.router import Access, Fields, Limit, Routes, Word, about
+from horae.web.router import Access, Routes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

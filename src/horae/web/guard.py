@@ -48,9 +48,10 @@ from horae.core.ports import Clock, LedgerError
 from horae.errors import Exit
 from horae.web import ACTOR, RUN, SCOPES, keys as kept
 from horae.web.answer import HEADERS, as_json, plain_page, refused
+from horae.web.fields import Fields, Required, about
 from horae.web.front import Front, NotOfferedError, offered
 from horae.web.keys import Caller, Keys, caller_of, host_of, set_cookie, with_caller
-from horae.web.router import Access, Fields, HttpRequestError, Operation, Required, Routes, about
+from horae.web.router import Access, HttpRequestError, Operation, Routes
 from horae.web.serve import USER, Proxies
 
 if TYPE_CHECKING:

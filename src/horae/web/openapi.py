@@ -16,7 +16,7 @@ from horae.web.router import JSON, PROBLEM, Operation
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from horae.web.router import Fields
+    from horae.web.fields import Fields
 
     FieldSchemas: TypeAlias = dict[type[Fields], dict[str, Any]]
 

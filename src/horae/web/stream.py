@@ -25,8 +25,9 @@ from horae.sources import agents
 from horae.timing.zone import zone
 from horae.web import answer
 from horae.web.answer import encoded
+from horae.web.fields import Fields, Limit, Number, Word, about
 from horae.web.front import Front
-from horae.web.router import Fields, Limit, Number, Routes, Word, about
+from horae.web.router import Routes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

@@ -14,8 +14,9 @@ from horae.core.actor import Scope
 from horae.core.views import Shape
 from horae.sources.agents.source import AgentRunStatus
 from horae.web.answer import HEADERS
+from horae.web.fields import Fields, Number, Text, about
 from horae.web.front import Front, NotOfferedError, offered
-from horae.web.router import Fields, Number, Routes, Text, about
+from horae.web.router import Routes
 from horae.web.stream import LOOK, log_parts
 
 if TYPE_CHECKING:

@@ -25,8 +25,9 @@ from horae.sources.board.recycle import triggers_of
 from horae.sources.board.task import TASK_PROPERTIES, Task
 from horae.timing.zone import format_with_offset, zone
 from horae.web.answer import as_json
+from horae.web.fields import Fields, Required, Text, about
 from horae.web.front import Front, PlannedEdit, commit_new, noticed, offered
-from horae.web.router import ChangedError, Fields, Required, Routes, Text, about
+from horae.web.router import ChangedError, Routes
 
 routes = Routes()
 _Pauses: TypeAlias = "Mapping[str, Pause]"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from horae.core.actor import Scope
 from horae.core.views import AgentLine, ReceiptLine, Shape
+from horae.web.fields import Fields, Limit, Note
 from horae.web.front import Front, NotOfferedError
-from horae.web.router import Fields, Limit, Note, Routes
+from horae.web.router import Routes
 
 routes = Routes()
 

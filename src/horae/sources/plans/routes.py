@@ -32,8 +32,9 @@ from horae.org.plan import Plan, Span
 from horae.sources.plans.arming import scan_plan
 from horae.sources.plans.done import Edit, PlanHeadline
 from horae.web.answer import as_json
+from horae.web.fields import Fields, Required, Text, about
 from horae.web.front import EditAnswer, Front, PlannedEdit, offered
-from horae.web.router import Fields, Required, Routes, Text, about
+from horae.web.router import Routes
 
 routes = Routes()
 FIRES: Final = 10

@@ -20,8 +20,9 @@ from horae.sources.triggers import views
 from horae.sources.triggers.files import DefinitionFile, apply_files
 from horae.sources.triggers.service import Triggers
 from horae.web.answer import HEADERS
+from horae.web.fields import Fields, Number, Text, Word, about
 from horae.web.front import Front, offered, tag_of
-from horae.web.router import Access, Fields, Number, Routes, Text, Word, about
+from horae.web.router import Access, Routes
 
 routes = Routes()
 _TRIGGERS, _AGENTS = "/api/v1/triggers", "/api/v1/trigger-agents"

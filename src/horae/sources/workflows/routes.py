@@ -12,8 +12,9 @@ from horae.core.actor import Scope
 from horae.org.document import read
 from horae.org.world import worlds
 from horae.sources.workflows.record import summaries_of
+from horae.web.fields import Fields, Word, about
 from horae.web.front import Front, offered
-from horae.web.router import Fields, Routes, Word, about
+from horae.web.router import Routes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

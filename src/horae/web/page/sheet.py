@@ -32,10 +32,11 @@ from horae.sources.board.task import parse
 from horae.sources.plans.routes import Blame, rule_blame
 from horae.timing.zone import instant, local, zone
 from horae.web.answer import CONTROLS, HEADERS, STATUSES, harmless, shrunk, takes_gzip
+from horae.web.fields import moment_of
 from horae.web.keys import caller_of
 from horae.web.page.actions import ACTIONS, fields
 from horae.web.page.live import ShownPage, WrittenPage, changes, compressed, steady
-from horae.web.router import HttpRequestError, moment_of
+from horae.web.router import HttpRequestError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
