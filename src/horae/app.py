@@ -254,7 +254,13 @@ class App:
     def log_of(self, run: Run) -> Path:
         return self.place.directory_of(run) / LOG_NAME
 
-    def facts(self) -> EngineFacts:
+    def on_disk(self) -> list[str]:
+        """Return problems for which the disk is read."""
+        newer = outdated()
+        return [*kept_words(self.root), *([] if newer is None else [str(newer)])]
+
+    def facts(self, *, on_disk: Sequence[str] | None = None) -> EngineFacts:
+        """Return the state of the engine; *on_disk* is what was found there not long ago."""
         engine, started_at = self.engine, self.engine.started_at
         problems = [*map(broken_words, engine.broken)]
         problems += [] if engine.trouble is None else [str(engine.trouble)]
@@ -268,10 +274,9 @@ class App:
         problems += [str(each) for some in engine.problems.values() for each in some]
         if self.dispatcher is not None and (error := self.dispatcher.problem) is not None:
             problems.append(str(error) if isinstance(error, HoraeError) else unexpected(error))
-        problems += kept_words(self.root)
+        problems += self.on_disk() if on_disk is None else on_disk
         disk = self.host.disk
         problems += [*self.notes, *self.settings.notes, *filter(None, [disk.problem])]
-        problems += [] if (newer := outdated()) is None else [str(newer)]
         since = "" if started_at is None else key_time(started_at)
         told = tuple(dict.fromkeys(problems))
         return EngineFacts(True, str(self.data), os.getpid(), since, told, disk=disk.line)

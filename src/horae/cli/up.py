@@ -99,7 +99,7 @@ _REFRESH: Final = 0.5  # seconds between two looks at what has happened
 _TOGETHER: Final = 0.05  # seconds in which what is written is read together
 _UNTOLD: Final = 2.0  # the same, of what this process has not written
 _PAGE: Final = 1000  # events that are read at a time, at most
-_STALLED: Final = 10.0  # seconds between two looks for a stall
+_STALLED: Final = 10.0  # seconds between two looks for a stall, and at the disk
 _ALIVE: Final = 5.0  # seconds between two signs of life
 _NOT_RUN: Final = (Status.SKIPPED, Status.COALESCED, Status.MISSED)
 _BAD: Final = (Status.FAILED, Status.KILLED, Status.INTERRUPTED, Status.MISSED, Status.HELD)
@@ -429,17 +429,17 @@ async def _keep(
 
 
 def _problems(app: App) -> Callable[[], Awaitable[list[str]]]:
-    stall, look_at = "", 0.0
+    stall, on_disk, look_at = "", list[str](), 0.0
 
     async def problems() -> list[str]:
-        nonlocal stall, look_at
+        nonlocal stall, on_disk, look_at
         if monotonic() >= look_at:
-            look_at = monotonic() + _STALLED
+            look_at, on_disk = monotonic() + _STALLED, app.on_disk()
             try:
                 stall = await app.engine.stall()
             except LedgerError as error:  # a problem of its own, of which the engine knows
                 log.debug("cannot check for a stall: %s", error)
-        return [*filter(None, [stall]), *app.facts().problems]
+        return [*filter(None, [stall]), *app.facts(on_disk=on_disk).problems]
 
     return problems
 
