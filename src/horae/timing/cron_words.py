@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from horae.timing.cron_fields import FIRST_YEAR, MONTHS, WEEKDAYS
@@ -94,9 +95,9 @@ def _listed(unit: str, values: Sequence[int]) -> str:
 def _spans(words: Sequence[str], values: Sequence[int]) -> list[str]:
     """Return words, with three or more that follow one another as a range."""
     found: list[str] = []
-    for first, last in _runs(values):
-        at, end = values.index(first), values.index(last)
-        found += [f"{words[at]} to {words[end]}"] if end - at > 1 else words[at : end + 1]
+    for _, run in groupby(enumerate(values), key=lambda pair: pair[1] - pair[0]):
+        each = [words[at] for at, _ in run]
+        found += [f"{each[0]} to {each[-1]}"] if len(each) > 2 else each
     return found
 
 
@@ -139,15 +140,16 @@ def _weekday_words(weekdays: int) -> str:
     from_sunday = bits(weekdays)
     from_monday = [day for day in from_sunday if day] + [7] * (weekdays & 1)
     for days in (from_monday, from_sunday):
-        if len(days) > 2 and len(_runs(days)) == 1:
-            return f"{_DAYS[days[0]]} to {_DAYS[days[-1]]}"
+        spans = _spans([_DAYS[day] for day in days], days)
+        if len(spans) == 1 < len(days):
+            return spans[0]
     return _and([_DAYS[day] + "s" for day in from_monday])
 
 
 def _year_words(rule: Meaning) -> str:
     years = [FIRST_YEAR + bit for bit in bits(rule.years)]
     spans = _spans([str(year) for year in years], years)
-    is_range = len(years) > 2 and len(spans) == 1
+    is_range = len(spans) == 1 < len(years)
     return f", {'from' if is_range else 'in'} {_and(spans)}" if years else ""
 
 
@@ -172,13 +174,3 @@ def _and(words: Sequence[str], *, link: str = "and") -> str:
     if len(words) < 2:
         return "".join(words)
     return f"{', '.join(words[:-1])} {link} {words[-1]}"
-
-
-def _runs(values: Sequence[int]) -> list[tuple[int, int]]:
-    runs: list[tuple[int, int]] = []
-    for value in values:
-        if runs and runs[-1][1] == value - 1:
-            runs[-1] = (runs[-1][0], value)
-        else:
-            runs.append((value, value))
-    return runs

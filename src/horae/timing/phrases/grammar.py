@@ -366,11 +366,7 @@ def _past(tokens: Sequence[Token]) -> Say:
     return Say(minutes=minutes, every=every, recurs=bool(is_whole))
 
 
-_LISTED: Final = {
-    "s": ("seconds", 59),
-    "min": ("minutes", 59),
-    "h": ("hours", 23),
-}
+_LISTED: Final = {"s": ("seconds", 59), "min": ("minutes", 59), "h": ("hours", 23)}
 
 
 def _listed(tokens: Sequence[Token]) -> Say:
@@ -420,7 +416,7 @@ _FORMS: Final[dict[str, _Build]] = {
     r"oaW": lambda tokens: Say(
         either=(Say(weekdays=tokens[2].value, recurs=True),), asks="once, or weekly?", recurs=True
     ),
-    r"o?c?e?[~A]?<days>[RV]?|@hs|F[WPSs]t[WPSs]": _on_days,
+    r"o?c?e?[~A]?<days>[RV]?|F[WPSs]t[WPSs]": _on_days,
     r"xo?<days>": lambda tokens: Say(minus=_values(tokens, "WPSs", 7)),
     r"o?e?<ordinals>[WPs](?:[fi]<period>)?": _nth_day,
     r"o?(?:eO(?:<sep>h?[O2])*U?|<ordinals>U?|U<numbers>|hsnt<ordinals>)[fi]<period>": _mdays,
@@ -437,8 +433,7 @@ _FORMS: Final[dict[str, _Build]] = {
     r"[@o]?<clock><part>?(?:<sep>@?<hour>){0,50}<part>?": _at,
     r"e?@?K|@<hour><part>?(?:<sep>@?<hour><part>?){0,50}": _at,
     r"NN?<part>|N(?:<sep>N){0,50}k": _at,
-    r"F<hour><part>?[t&]<hour><part>?|[TN]tT|TtN": _window,
-    r"g@?<hour>|F@?<hour>(?:<part>(?!t)|(?!<part>|t))": _window,
+    r"F<hour><part>?[t&]<hour><part>?|[TN]tT|TtN|g@?<hour>": _window,
     r"Z": lambda _: Say(windows=((Clock(0), Clock(1439)),)),
     r"ihU": lambda tokens: Say(part="day", asks="" if _period(tokens)[0] == "d" else "when?"),
     r"(?:[ie]h?|@)R|[oie]?V|o?e[~A2O]R": _part,
