@@ -188,8 +188,10 @@ def _counted(say: Say) -> Say:
         "h": say.minutes, "d": say.times, "w": say.weekdays, "m": say.mdays or say.nth,
         "y": say.dates or (say.months if say.mdays or say.nth else ()),
     }.get(unit, ())  # fmt: skip
-    what = {"d": "at which times", "w": "on which days"}.get(unit, "when exactly")
-    _ask(len(named) != number, f"{what}? name {number} of them", "count")
+    what = {"w": "on which days", "m": "on which dates", "y": "on which dates"}
+    _ask(
+        len(named) != number, f"{what.get(unit, 'at which times')}? name {number} of them", "count"
+    )
     every = (1, unit) if unit in ("h", "d") and not say.kinds else None
     return replace(say, count=None, every=say.every or every, recurs=True)
 
