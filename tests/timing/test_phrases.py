@@ -115,6 +115,7 @@ def test_a_phrase_becomes_plain_cron(phrase: str, rule: str) -> None:
         ("every month on 5 March at 9:00", "every month", "every month, or every year?"),
         ("daily at 1970", "at 1970", "at what time?"),
         ("end of the month at 18:00", "end of the month", "on which day of it?"),
+        ("each-to-last day of the month at 9", "each-to-last", "is not understood"),
         ("every blue Monday at 9", "blue", "'blue' is not understood"),
         ("weekdays at 9 but not on them", "them", "'them' is not understood"),
         ("Monday at 9", "Monday", "once, or every week?"),

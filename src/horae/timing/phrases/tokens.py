@@ -224,7 +224,7 @@ def _word(text: str, span: tuple[int, int]) -> list[Token]:
     found = _WORDS.get(low) or _WORDS.get(low.replace("-", ""))  # bi-weekly
     head, _, tail = low.partition("-")
     parts = [("N", int(head)) if head.isdecimal() else _WORDS.get(head), _WORDS.get(tail)]
-    if found is None and tail == "to-last" and parts[0]:
+    if found is None and tail == "to-last" and parts[0] and parts[0][0] in "O2":
         found = "O", -parts[0][1]
     if found or not (parts[0] and parts[1]):
         symbol, value = found or (".", None)
