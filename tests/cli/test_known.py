@@ -151,6 +151,22 @@ def test_a_simulated_run_takes_as_long_as_the_last_ones(kept: Call) -> None:
     assert "2026-04-02T07:10:00 run" in trace, "and ends ten minutes later"
 
 
+def test_a_time_that_has_a_receipt_is_not_simulated_again(call: Call) -> None:
+    once = "* Once :workflow:\nSCHEDULED: <2026-03-30 Mon 09:00>\n"
+    Path("plan.org").write_text(once)
+    asked = ("simulate", "--from", NOON, "--days", "1", "--jsonl")
+    assert '"missed"' in call(*asked).out, "no engine has read it yet"
+
+    async def keeping() -> None:
+        ledger = await SqliteLedger.open(Path(".horae"), now=SEEN)
+        found = scan_plan(read(once), file="plan.org", zone_name="Europe/Berlin")
+        await ledger.scan("org", Scan(tuple(found)), now=SEEN, term=1)
+        await ledger.close()
+
+    asyncio.run(keeping())
+    assert '"missed"' not in call(*asked).out
+
+
 def test_a_new_plan_is_simulated_without_a_skip(call: Call) -> None:
     assert call("init", "garden").code == 0
     said = json.loads(call("simulate", "garden", "--days", "1", "--json").out)

@@ -108,7 +108,8 @@ def test_a_schedule_in_words_is_shown_with_its_rule_and_its_next_times(
     assert f"note phrase-rule: the words mean {rule}: {times}" in found
     assert f"→ {counted}; :FROM: sets the first day" in found
     path.write_text(plan.format("weekdays at 9"))
-    assert "the words mean 0 9 * * MON-FRI: " in call("check", str(path), *now).out
+    found = call("check", str(path), *now).out
+    assert f"{path}:3:12: note phrase-rule: the words mean 0 9 * * MON-FRI: " in found
 
 
 def test_the_agenda_is_grouped_by_day_and_says_its_zone(call: Call) -> None:
@@ -493,7 +494,9 @@ def test_explain_stays_at_the_headline_of_its_line(call: Call) -> None:
         ("Europe/Berlin", 2, "'Europe/Berlin' is a time zone; use --tz Europe/Berlin"),
         ("nowhere.org", 4, "nowhere.org: does not exist"),
         ("Mon *-*-* 09:00", 2, "is a calendar expression of systemd"),
-        ("every 5 minutes", 2, "write '*/5 * * * *'"),
+        ("5 minutes", 2, "write '*/5 * * * *'"),
+        ("weekdays", 2, "at what time? add one, such as"),
+        ("./", 2, "./ is a directory; name a line of a plan, such as plan.org:7"),
         ("2h", 2, "write '0 */2 * * *'"),
     ],
 )
@@ -502,6 +505,41 @@ def test_what_is_no_schedule_is_called_what_it_is(
 ) -> None:
     ending = call("explain", text)
     assert (ending.code, said in ending.err) == (code, True)
+
+
+def test_explain_reads_an_interval_in_words(call: Call) -> None:
+    assert call("explain", "every 5 minutes").out.startswith("the words mean */5 * * * *\n")
+
+
+@pytest.mark.parametrize(
+    ("stamp", "note"),
+    [
+        (
+            "2027-03-28 Sun 02:30",
+            "02:30 does not exist on 2027-03-28 in Europe/Berlin: runs at 03:00",
+        ),
+        (
+            "2027-10-31 Sun 02:30",
+            "02:30 occurs twice on 2027-10-31 in Europe/Berlin: runs the first",
+        ),
+    ],
+)
+def test_one_time_that_a_clock_change_moves_has_a_note(
+    call: Call, tmp_path: Path, stamp: str, note: str
+) -> None:
+    now = ("--tz", "Europe/Berlin", "--at", "2026-11-19")
+    assert f"note: {note}" in call("explain", f"<{stamp}>", *now).out
+    path = tmp_path / "once.org"
+    path.write_text(f"* Once\nSCHEDULED: <{stamp}>\n:PROPERTIES:\n:COMMAND: true\n:END:\n")
+    assert f"note clock-change: {note}" in call("check", str(path), *now).out
+    path.write_text(path.read_text().replace("02:30", "03:00"))
+    assert "clock-change" not in call("check", str(path), *now).out
+
+
+def test_a_file_that_is_named_twice_is_checked_once(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "twice.org"
+    path.write_text("* A\n:PROPERTIES:\n:ID: x\n:COMMAND: true\n:END:\n")
+    assert call("check", str(path), str(path)).out == "1 file checked, no problems\n"
 
 
 @pytest.mark.parametrize("command", ["next", "agenda", "due", "query"])

@@ -63,8 +63,8 @@ SCHEDULED: <2030-01-01 Tue>
 SEEN = datetime.fromisoformat("2026-04-01T04:30Z")
 NINE = datetime.fromisoformat("2026-04-01T07:00Z")  # in Berlin
 NOON = "2026-04-01 12:00"
-WAY = "to run it, add SCHEDULED or :SCHEDULE:, and :COMMAND: or the tag :workflow:"
-ADD = "add :COMMAND: or the tag :workflow:"
+WAY = "to run it, add SCHEDULED or :SCHEDULE:, and :COMMAND:, :POST: or the tag :workflow:"
+ADD = "add :COMMAND:, :POST: or the tag :workflow:"
 
 
 def keep(text: str) -> None:
@@ -145,6 +145,14 @@ def test_before_the_first_engine_an_entry_says_when_it_would_fire(call: Call) ->
         "no engine has read the entry yet, so it has no receipts; start the engine with `horae up`; "
         "its next scheduled time is 2026-04-02 Thu 09:00 Europe/Berlin"
     )
+
+
+def test_before_the_first_engine_a_missing_program_is_named(call: Call) -> None:
+    plan = "* Deploy\n:PROPERTIES:\n:SCHEDULE: 0 9 * * *\n:COMMAND: nosuch --x\n:END:\n"
+    Path("plan.org").write_text(plan)
+    said = "nosuch is not on the PATH; install it, or write its full path"
+    assert f"\ncannot run: {said}\n" in call("why", "Deploy", "--table").out
+    assert json.loads(call("why", "Deploy", "--json").out)["cannot_run"] == said
 
 
 @pytest.mark.parametrize("has_ledger", [False, True])

@@ -851,6 +851,20 @@ async def test_what_counts_from_its_own_ends_has_no_moments_to_make_good() -> No
 
 
 @story
+async def test_an_alert_that_follows_no_entry_says_so() -> None:
+    alert = "* {0}\n:PROPERTIES:\n:COMMAND: true\n:AFTER: failed of {1}\n:END:\n"
+    plan = f"* Deploy :workflow:\n{alert.format('Tell', 'Deploy')}{alert.format('Lost', 'Deplyo')}"
+    async with office(plan) as here:
+        [lost] = (await here.service.why(parse_ask("Lost"))).answers
+        assert lost.said == (
+            "no entry is called 'Deplyo', so this entry never runs;"
+            " write the :ID: or the title of an entry, or all"
+        )
+        [tell] = (await here.service.why(parse_ask("Tell"))).answers
+        assert tell.said == "the entry runs after other entries and has no schedule of its own"
+
+
+@story
 async def test_what_has_no_schedule_has_no_moments_to_make_good() -> None:
     alert = "* Tell\n:PROPERTIES:\n:COMMAND: true\n:AFTER: failed\n:END:\n"
     once = "* Once :workflow:\nSCHEDULED: <2020-04-02 Thu>\n"

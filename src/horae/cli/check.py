@@ -62,7 +62,8 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, output: Out
     boards = find_boards(paths)
     triggers = [each for each in roots_of(paths) if os.path.isdir(f"{each}/{TRIGGERS}")]
     sources = Sources(paths, output, may_be_empty=bool(boards or triggers))
-    read = [(source.name, source.plan) for source in sources]
+    # A file that is named twice is one.
+    read = [*{source.name: source.plan for source in sources}.items()]
     config = load(root)
     clock = CheckClock(zone.key, now, config.check_floor)
     found = check_plans(read, clock, extra=[check_drift])
@@ -264,7 +265,7 @@ def _check_crew(config: Config) -> Iterator[Diagnostic]:
             yield Diagnostic(*place, "agent-unready", Severity.WARNING, why.reason, why.fix)
     if not is_repository(config.root):
         file = os.path.relpath(config.crew_def or config.keeper_def or "", config.root)
-        message = "the plan root is not under git, so that agents work in it and share all files"
+        message = "the plan root is not under git, so agents work in it and share all files"
         fix = "run `git init` and commit the plan; each agent then works in a clone of it"
         yield Diagnostic(file, 1, 1, "agent-tree", Severity.INFO, message, fix)
     continuous, breather = config.keeper_continuous, config.keeper_breather

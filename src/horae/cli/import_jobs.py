@@ -47,7 +47,8 @@ class ImportRequest(NamedTuple):
 def import_() -> None:
     """Import jobs from cron, systemd, GitHub Actions, APScheduler.
 
-    Each imported job is listed with its next three times, each other job with the reason.
+    Each imported job is listed with its next three times; each job that cannot be imported, with
+    the reason.
     """
 
 

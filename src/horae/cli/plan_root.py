@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -21,10 +22,12 @@ from horae.cli.moments import moment_and_zone
 from horae.cli.output import Output, echo
 from horae.cli.sources import PlanText, Sources, plan_root
 from horae.config import Config, known_names, load
-from horae.core import clock, entry as rules, explain, guarded, ports, project, text, views
+from horae.core import clock, command, entry as rules, explain, guarded, ports, project, text, views
 from horae.core.entry import Entry, Origin, Pause, PlanTask, Unarmed, is_net
 from horae.errors import Exit, HoraeError
 from horae.files.read import PlanFileError, names_of
+from horae.org.plan import Headline
+from horae.process.run_settings import why_unready
 from horae.sources import board, crew, triggers
 from horae.sources.plans.arming import entries_of, item_at, scan_plan, tasks_of, unfired
 from horae.store.lock import engine_zone
@@ -397,6 +400,7 @@ class WrittenEntry:
     broken: str = ""  # why its text cannot be read, if it cannot
     twin: Origin | None = None  # of another entry with its :ID:
     shown_zone: str = ""  # of its next time, if that is not shown in its own zone
+    cannot_run: str = ""  # why its command cannot start here, if it cannot
 
     @property
     def next_at(self) -> datetime | None:
@@ -454,11 +458,13 @@ class WrittenEntry:
             echo(text.with_zone(self.line.rule or "", self.zone))
             if self.broken:
                 echo(f"broken: {self.broken}")
+            if self.cannot_run:
+                echo(f"cannot run: {self.cannot_run}")
         echo(f"\n{self.said}")
 
     def why_data(self) -> dict[str, Any]:
         answers = [explain.bare_line(self.said, is_moment=False)]
-        why = explain.why_lines(self.line, answers, now=self.now)
+        why = explain.why_lines(self.line, answers, now=self.now, cannot_run=self.cannot_run)
         return {**to_builtins(why), "entry": unread_data(self.line)}
 
 
@@ -474,6 +480,7 @@ def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[W
     items: list[Entry | Unarmed] = []
     broken: dict[Origin, str] = {}
     first: dict[str, Origin] = {}
+    cannot: dict[Origin, str] = {}
     for source in Sources((place.root,), output, may_be_empty=True):
         name = os.path.relpath(source.name, place.root).replace(os.sep, "/")
         called = [*_called(source._replace(name=name), word, place)]
@@ -483,6 +490,9 @@ def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[W
                 first.setdefault(each.address, each.origin)
         for one in scan_plan(source.plan, file=name, zone_name=zone_name) if called else ():
             broken[one.item.origin] = one.broken
+        if any(isinstance(each, Entry) for each in called):
+            for headline, spot in zip(source.plan.headlines, source.plan.places(), strict=True):
+                cannot[Origin(name, spot.line)] = _why_unready(headline, source.name)
     if not any(isinstance(each, Entry) for each in items):
         view = PlanView((place.root,), output, When(now, zone_name), knows="none")
         beside = [
@@ -501,8 +511,21 @@ def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[W
         counted = rules.anchored_item(item, now=now)
         why = broken.get(item.origin, "")
         shown_zone = zone_name if zone == "UTC" else zone  # as `list` and `next` show it
-        found.append(WrittenEntry(counted, zone, now, why, twin, shown_zone))
+        unready = cannot.get(item.origin, "")
+        found.append(WrittenEntry(counted, zone, now, why, twin, shown_zone, unready))
     return found
+
+
+def _why_unready(headline: Headline, file: str) -> str:
+    """Return why the program of a headline cannot start on this machine; empty if it can."""
+    call = None
+    with suppress(command.CommandError):  # the entry is not armed, and says why
+        call = command.call_of(headline.props)
+    if call is None or "HOST" in headline.props:
+        return ""
+    where = os.path.dirname(file) or "."
+    why = why_unready(call.argv, directory=where, environ=os.environ, variables=call.variables)
+    return "" if why is None else str(why)
 
 
 def _called(source: PlanText, word: str, place: Place) -> Iterator[Entry | Unarmed]:

@@ -184,7 +184,16 @@ async def _taken_over(
     """Return what a ledger knows that has taken over the plans."""
     async with connection.opened(history.ledger(now)) as ledger:
         await ledger.scan(_ORG, Scan(tuple(items)), now=now, term=1, patience=timedelta(0))
-        return await ledger.entries(), await receipts_of(ledger, ())
+        entries = await ledger.entries()
+        known = {each.number: history.entries.get(each.mark.address) for each in entries}
+        filed = await receipts_of(ledger, ())
+        return entries, [each for each in filed if not _has_receipt(known[each.entry], each)]
+
+
+def _has_receipt(known: Entry | None, filed: Filed) -> bool:
+    """Tell whether the ledger of the plans has decided what a new one decides again."""
+    accounted_to = None if known is None else known.accounted_to
+    return accounted_to is not None and filed.receipt.planned_at <= accounted_to
 
 
 @click.command()

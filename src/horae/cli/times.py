@@ -41,7 +41,7 @@ from horae.files.read import PlanMissingError, read_plan
 from horae.org import document
 from horae.org.check import planning_findings
 from horae.org.plan import Headline, parse_timestamp
-from horae.sources.plans.arming import item_at, rule_of, rule_text, scan_plan
+from horae.sources.plans.arming import item_at, once_wall, rule_of, rule_text, scan_plan
 from horae.timing.cron import Cron, is_phrase
 from horae.timing.phrases import PhraseError, compile_phrase
 from horae.timing.phrases.tokens import tokens_of
@@ -53,7 +53,7 @@ _FAR: Final = 50 * _YEAR
 _GUESS: Final = "an estimate, as if the engine started now"
 _PLACE: Final = re.compile(r"(.+?):(\d{1,9})(?::\d+)?", re.ASCII)
 _CLOCK: Final = re.compile(r"\s\d{1,2}:\d\d$", re.ASCII)
-_LENGTH: Final = re.compile(r"(?:every )?(\d{1,2}) ?(m|min|minutes?|h|hours?)", re.ASCII)
+_LENGTH: Final = re.compile(r"(\d{1,2}) ?(m|min|minutes?|h|hours?)", re.ASCII)
 _DATED: Final = re.compile(r"\s*\d{4}-\d\d-\d\d(?![\w.-])")
 
 
@@ -409,6 +409,8 @@ def _of_text(text: str, zone_name: str | None) -> tuple[Entry | Unarmed, Headlin
         raise click.UsageError(f"{text!r} is not a timestamp; {remedy}")
     if _DATED.match(text):
         raise click.UsageError(f"write a timestamp in angle brackets: '<{text.strip()}>'.")
+    if os.path.isdir(text):
+        raise click.UsageError(f"{text} is a directory; name a line of a plan, such as plan.org:7.")
     if os.path.exists(text):
         raise click.UsageError(f"{text} is a file; name a line of it, such as {text}:7.")
     words = text.split()
@@ -420,7 +422,7 @@ def _of_text(text: str, zone_name: str | None) -> tuple[Entry | Unarmed, Headlin
         is_minutes = length[2].startswith("m")
         cron = f"*/{length[1]} * * * *" if is_minutes else f"0 */{length[1]} * * *"
         raise click.UsageError(f"{text!r} is not a cron expression; write {cron!r}.")
-    if text.strip().isalpha() and tokens_of(text)[0].symbol != "Q":  # "hourly" is a phrase
+    if text.strip().isalpha() and tokens_of(text)[0].symbol == ".":  # no word of a phrase
         remedy = f"use `horae why {text.strip()}`, or name its line, such as plan.org:7."
         what = "is not a cron expression, a timestamp or FILE:LINE"
         raise click.UsageError(f"{text!r} {what}; for an entry {remedy}")
@@ -474,7 +476,8 @@ def _explained(
         lines.append(f"{'never runs' if is_rule else 'not armed'}: {item.reason}")
         return {**data, "reason": item.reason}, [*lines, *notes]
     moments = [each.at for each in islice(project(item, now, now + _FAR), 5)]
-    met = seams(item.rule, zone_name=item.zone, start=now, end=now + _YEAR)
+    wall = once_wall(headline)
+    met = seams(item.rule, zone_name=item.zone, start=now, end=now + _YEAR, wall=wall)
     changes, rule = [str(each) for each in met], words(item.rule, zone_name=item.zone)
     coming = [stamp(each, item.zone) for each in moments]
     data |= {"words": rule, "zone": item.zone, "next": coming, "clock_changes": changes}

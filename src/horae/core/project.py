@@ -295,10 +295,13 @@ class Seam(NamedTuple):
         return f"{time} does not exist on {day} in {self.zone}: runs at {after:%H:%M} instead"
 
 
-def seams(rule: Rule, *, zone_name: str, start: datetime, end: datetime) -> Iterator[Seam]:
+def seams(
+    rule: Rule, *, zone_name: str, start: datetime, end: datetime, wall: datetime | None = None
+) -> Iterator[Seam]:
     """Yield the first time of a rule that each clock change of a window affects.
 
-    A rule that runs every hour is left out: it has no local time of day.
+    A rule that runs every hour is left out: it has no local time of day. A rule that fires once
+    does not know its local time any more: *wall* is how that is written.
     """
     for change in changes(zone(zone_name), start, end):
         before, after = change.at + change.before, change.at + change.after
@@ -318,8 +321,10 @@ def seams(rule: Rule, *, zone_name: str, start: datetime, end: datetime) -> Iter
                 if repeater.unit is not Unit.HOUR or not counts_hours:
                     found = repeater.between(anchor, low, high, zone=zone("UTC"))
                     walls = ((at.astimezone(UTC), True) for at in found)
-        for wall, is_fixed in islice(walls, 1):
-            yield Seam(wall.replace(tzinfo=None), change, is_fixed, zone_name)
+            case rules.OnceRule() if wall is not None and low < wall.replace(tzinfo=UTC) <= high:
+                walls = iter([(wall, True)])
+        for at, is_fixed in islice(walls, 1):
+            yield Seam(at.replace(tzinfo=None), change, is_fixed, zone_name)
 
 
 def _is_hourly(cron: Cron) -> bool:

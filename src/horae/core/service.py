@@ -628,6 +628,8 @@ class Service:
                 coming = [explain.nothing_comes(found, last, idle)]
             elif idle:
                 coming.append(explain.nothing_comes(found, last, idle))
+            if lost := await self._follows_nothing(found):
+                coming = [explain.bare_line(lost, is_moment=False)]
             return explain.why_lines(about, [*last, *(() if obstacle else coming)], **how)
         check_calendar(window.start, window.end)
         start, end = window.start - TINY, window.end - TINY
@@ -650,6 +652,19 @@ class Service:
         if isinstance(item, Entry):
             how["nearest"] = explain.nearest(item, window)
         return explain.why_lines(about, said[:limit], is_cut=is_cut, **how)
+
+    async def _follows_nothing(self, found: Listed) -> str:
+        """Return that the entry which an alert follows does not exist; empty if it does."""
+        rule = found.item.rule if isinstance(found.item, Entry) else None
+        if not isinstance(rule, rules.AfterRule) or not rule.of or rule.of.startswith("agent:"):
+            return ""
+        with suppress(views.AmbiguousEntryError):
+            try:
+                await self.named(rule.of)
+            except views.EntryNotFoundError:
+                way = "write the :ID: or the title of an entry, or all"
+                return f"no entry is called {rule.of!r}, so this entry never runs; {way}"
+        return ""
 
     async def _why_unassigned(self, found: Listed, last: Sequence[views.WhyLine]) -> str:
         task = await self._task(found)

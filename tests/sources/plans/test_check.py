@@ -88,7 +88,7 @@ def test_a_local_time_that_a_clock_change_hits_is_a_note() -> None:
         scheduled("*/5 * * * *"),
         "* Digest :workflow:\nSCHEDULED: <2026-01-05 Mon 02:30 +1w>\n",
         "* Digest :workflow:\nSCHEDULED: <2026-01-01 Thu 02:30 +1h>\n",
-        "* Digest :workflow:\nSCHEDULED: <2026-03-29 Sun 02:30>\n",
+        "* Digest :workflow:\nSCHEDULED: <2026-03-29 Sun 03:00>\n",
         "* Digest\nSCHEDULED: <2026-01-01 Thu 02:30 +1d>\n",
     ],
 )

@@ -189,7 +189,7 @@ def unfired(plan: Plan, names: Collection[str], *, file: str) -> Iterator[Unarme
 
 
 def _why_unfired(headline: Headline) -> str:
-    way = "add :COMMAND: or the tag :workflow:"
+    way = "add :COMMAND:, :POST: or the tag :workflow:"
     if "component" in headline.tags:
         return "this is a component of a workflow and runs with it"
     if "agent" in headline.tags:
@@ -200,7 +200,7 @@ def _why_unfired(headline: Headline) -> str:
     if planning is not None and planning.scheduled is not None:
         return f"the headline has a SCHEDULED date but no command or workflow; {way}"
     what = "only a DEADLINE, which never starts a run" if headline.deadline else "no schedule"
-    when = "to run it, add SCHEDULED or :SCHEDULE:, and :COMMAND: or the tag :workflow:"
+    when = "to run it, add SCHEDULED or :SCHEDULE:, and :COMMAND:, :POST: or the tag :workflow:"
     return f"there is {what}; {when}"
 
 
@@ -231,6 +231,12 @@ def rule_of(headline: Headline, *, zone_name: str) -> Rule:
     if stamp.repeat is None:
         return core.OnceRule(instant(anchor.start, zone(zone_name)))
     return core.RepeaterRule(anchor.start, parse_repeater(stamp.repeat, has_time=anchor.has_time))
+
+
+def once_wall(headline: Headline) -> datetime | None:
+    """Return the local time of a headline that is scheduled once."""
+    stamp = _first_stamp(headline)
+    return None if stamp is None or stamp.repeat is not None else parse_at(stamp.at).start
 
 
 def _first_stamp(headline: Headline) -> Timestamp | None:

@@ -24,7 +24,7 @@ from horae.core.text import anchor_words, wall_text, written_rule
 from horae.errors import ScheduleError
 from horae.org.check import SectionFinding, check_plans as kernel_check, place_of, shown
 from horae.org.plan import Diagnostic, Headline, Plan, SectionPlace, Severity
-from horae.sources.plans.arming import rule_of, scan_plan
+from horae.sources.plans.arming import once_wall, rule_of, scan_plan
 from horae.timing.cron import Cron, CronError, is_phrase
 from horae.timing.duration import format_duration
 from horae.timing.phrases import PhraseError, compile_phrase
@@ -106,6 +106,8 @@ def phrase_notes(
     phrases = [text for each in plan.headlines if (text := each.props.get("SCHEDULE"))]
     if clock.now is None or not any(map(is_phrase, phrases)):
         return  # the usual case, without arming the plan
+    by_line = dict(zip((each.line for each in plan.places()), plan.headlines, strict=True))
+    places = {each.line: each for each in plan.places()}
     for scanned in scan_plan(plan, file=name, zone_name=clock.zone):
         item, text = scanned.item, scanned.mark.rule
         if isinstance(item, Entry) and text in phrases and is_phrase(text):
@@ -113,8 +115,10 @@ def phrase_notes(
             fires = islice(project(entry, clock.now, clock.now + 10 * _YEAR), 3)
             times = [wall_text(local(each.at, zone(entry.zone))) for each in fires] or ["never"]
             message = f"the words mean {written_rule(entry.rule)}: {', '.join(times)} {entry.zone}"
-            place, fix = (name, item.origin.line, 1), anchor_words(entry) or None
-            yield Diagnostic(*place, "phrase-rule", Severity.INFO, message, fix)
+            headline = by_line[item.origin.line]
+            at, fix = place_of(headline, "SCHEDULE"), anchor_words(entry) or None
+            found = SectionFinding(at, "phrase-rule", Severity.INFO, message, fix)
+            yield found.located(name, places[item.origin.line], headline.text)
 
 
 def _same_names(name: str, plan: Plan, zone_name: str) -> Iterator[Diagnostic]:
@@ -205,7 +209,8 @@ def _check_workflow(
         return  # reported above, or by org.check
     now = workflow.clock.now
     if zone_error is None and now is not None:
-        for seam in seams(rule, zone_name=workflow.zone, start=now, end=now + _YEAR):
+        wall = once_wall(workflow.headline)
+        for seam in seams(rule, zone_name=workflow.zone, start=now, end=now + _YEAR, wall=wall):
             yield found(workflow.when_at(), "clock-change", Severity.INFO, str(seam))
     for check in extra:
         yield from check(workflow, rule)
