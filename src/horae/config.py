@@ -690,7 +690,9 @@ def _read_file(root: str) -> _File:
             before = [way for way, line in _statements(text) if line <= last]
             if before and before[-1] in before[:-1]:
                 raise SettingError(where, f"{'.'.join(before[-1])} is set twice") from None
-        raise SettingError(where, f"{problem}; write a setting as in gate.slots = 4") from None
+        raise SettingError(
+            where, f'{problem}; write a setting as in gate.slots = 4 or zone = "UTC"'
+        ) from None
     sections = {(SECRETS,), *(each.path[:-1] for each in SETTINGS)}
     leaves = {
         way: value for way, value in leaves_of(tables).items() if value != {} or way not in sections

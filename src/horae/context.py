@@ -469,14 +469,23 @@ def find_agents(
     config: Config, *, say: Say = lambda _: None, has_plans: bool = True
 ) -> AgentLookup:
     """Return the agents; the crew's first, since the manifest has the last word on a name."""
-    found = AgentLookup(config, settings_registry(config), say)
+    said: set[str] = set()
+
+    def once(
+        error: HoraeError | Diagnostic,
+    ) -> None:  # a definition may be read for several members
+        if str(error) not in said:
+            said.add(str(error))
+            say(error)
+
+    found = AgentLookup(config, settings_registry(config), once)
     members = (replace(each, is_member=True) for each in found.ticking())
     owners = (read_agent() for read_agent in board_agents(config).values())
     for each in chain(members, owners, found.beneath() if has_plans else ()):
         try:
             found.registry.add(each, environ=os.environ)
         except HoraeError as error:
-            say(error)
+            once(error)
     return found
 
 

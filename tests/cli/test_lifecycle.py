@@ -104,6 +104,7 @@ def test_a_file_without_a_state_has_no_ticks(call: Call, tmp_path: Path) -> None
     ("args", "code", "message"),
     [
         (["gone.org"], 4, "gone.org: does not exist"),
+        (["gone"], 4, "gone: does not exist"),
         (["."], 2, "is a directory; name the file of the lifecycle."),
         (
             ["day.org", "--outcomes", "done,maybe"],

@@ -104,6 +104,16 @@ def test_a_plan_shows_the_waves_and_runs_nothing(call: Call, home: Path) -> None
     assert not (home / "state").exists()
 
 
+def test_a_plan_of_steps_that_depend_on_each_other_says_so(call: Call, home: Path) -> None:
+    steps = "".join(
+        f"** {name} :component:\n#+begin_src sh :in {given} :out {made}\ncat\n#+end_src\n"
+        for name, given, made in (("A", "b", "a"), ("B", "a", "b"))
+    )
+    (home / "plan.org").write_text(f"* Cycle :workflow:\n{steps}")
+    said = "  cannot run: its steps depend on each other; see `horae check`"
+    assert call(plan=True, form=Form.TABLE).out.splitlines() == ["Cycle", said]
+
+
 def test_a_run_is_taken_up_by_its_name(call: Call, home: Path) -> None:
     (home / "plan.org").write_text(GOOD.replace("wc -c", "exit 1"))
     failed = call(given="beans").data[0]["run"]

@@ -210,6 +210,6 @@ def test_a_task_does_not_come_back_before_from() -> None:
 
 
 def test_a_period_that_ends_before_it_begins_is_refused() -> None:
-    with pytest.raises(PolicyError, match=r":FROM: 2027-01-01: is after :UNTIL: 2026-12-01"):
+    with pytest.raises(PolicyError, match=r":FROM: 2027-01-01: is after the last day, 2026-12-01"):
         policy_of({"FROM": "2027-01-01", "UNTIL": "2026-12-01"}, zone_name="UTC")
     policy_of({"FROM": "2026-12-01", "UNTIL": "2026-12-01"}, zone_name="UTC")

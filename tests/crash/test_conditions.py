@@ -161,7 +161,7 @@ def test_a_data_directory_that_cannot_be_written_is_refused_with_the_reason(home
         assert refused.ended() == Exit.TEMPORARY
         assert str(home.data) in refused.said()
         assert os.strerror(errno.EROFS).lower() in refused.said().lower()
-        assert "make it writable" in refused.said()
+        assert "make the file system writable" in refused.said()
         subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
         life = home.up().begun()
         goes_on(life)

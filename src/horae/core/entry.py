@@ -298,7 +298,7 @@ def policy_of(props: Mapping[str, str], *, zone_name: str) -> Policy:
             reason = str(error) if isinstance(error, HoraeError) else each.fix
             raise PolicyError(each.key, text, reason=reason) from None
     if "until" in values and values.get("from_at", values["until"]) > values["until"]:
-        raise PolicyError("FROM", props["FROM"], reason=f"is after :UNTIL: {props['UNTIL']}")
+        raise PolicyError("FROM", props["FROM"], reason=f"is after the last day, {props['UNTIL']}")
     return Policy(**values) if values else DEFAULT
 
 

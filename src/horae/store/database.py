@@ -90,7 +90,7 @@ def meant(place: str, error: Exception) -> Exception:
         return LedgerBusyError(place, reason, remedy="try again, or stop that process")
     if kind in _REFUSED or isinstance(error, OSError):
         why = error.strerror if isinstance(error, OSError) else error
-        remedy = "free disk space or make it writable, and try again"
+        remedy = "free disk space, or make the file system writable, and try again"
         return LedgerWriteError(place, f"cannot be written ({why})", remedy=remedy)
     return _damaged(place, f"the ledger is damaged ({error})") if kind in _BROKEN else error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +14,7 @@ from horae.cli.runs import RunScreen, raw_option
 from horae.cli.sources import Sources
 from horae.core.views import EntryNotFoundError
 from horae.errors import Exit, HoraeError
+from horae.files.read import PlanMissingError
 from horae.org.plan import Severity
 from horae.sources.crew import lifecycle as days
 from horae.timing.duration import DurationError, format_duration, parse_cadence
@@ -95,6 +97,8 @@ def lifecycle(
         expected = ", ".join(days.Outcome)
         raise click.UsageError(f"{unknown!r} is not an outcome; use one or more of {expected}.")
     pace = _pace(every)
+    if file != "-" and not os.path.exists(file):
+        raise PlanMissingError(file, "does not exist")
     sources = Sources([file], output)
     if not sources.is_single:
         raise click.UsageError(f"{file!r} is a directory; name the file of the lifecycle.")

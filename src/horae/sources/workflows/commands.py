@@ -67,7 +67,9 @@ def run_file(
         runs = asked.place.data / "runs"
         kept = sorted(runs.glob(f"*/{resume}"), reverse=True) if is_id(resume) else []
         if not kept:
-            raise PlanMissingError(str(runs), f"contains no run {resume}")
+            raise PlanMissingError(
+                str(runs), f"contains no run {resume}; the last line of a run shows its name"
+            )
         taken = kept[0]
     text = (given or "").encode(errors="surrogateescape")
     text = sys.stdin.buffer.read() if given == "-" else text
@@ -229,6 +231,8 @@ def _drawn(record: Record, now: datetime) -> RenderableType:
 def _print_waves(worlds: Iterable[Mapping[str, Any]], blanks: str = "") -> None:
     for world in worlds:
         echo(f"{blanks}{world['workflow']}")
+        if world["tasks"] and not world["waves"]:
+            echo(f"{blanks}  cannot run: its steps depend on each other; see `horae check`")
         for number, wave in enumerate(world["waves"], 1):
             echo(f"{blanks}  {number}. {', '.join(wave)}")
         _print_waves(world["sub_workflows"], f"{blanks}  ")
