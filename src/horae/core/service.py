@@ -658,7 +658,7 @@ class Service:
         rule = found.item.rule if isinstance(found.item, Entry) else None
         if not isinstance(rule, rules.AfterRule) or not rule.of or rule.of.startswith("agent:"):
             return ""
-        with suppress(views.AmbiguousEntryError):
+        with suppress(views.AmbiguousEntryError):  # several have the name, so it is one
             try:
                 await self.named(rule.of)
             except views.EntryNotFoundError:
