@@ -992,6 +992,21 @@ async def test_all_of_50000_receipts_is_drawn_in_60_kilobytes_at_every_zoom(tmp_
         assert "5 June: 833 done, 167 failed" in year
 
 
+@story
+async def test_a_busy_entry_leaves_the_others_to_scale(tmp_path: Path) -> None:
+    async with opened(tmp_path) as open_:
+        busy, quiet = [(await open_.here.get(f"entries/{e}"))["entry"] for e in ("mail", "digest")]
+        _lived(tmp_path / ".horae" / DATABASE, [busy] * 999 + [quiet], 2000)
+        text = await open_.page("/timeline?at=2025-06-04")
+        lanes = text.partition('id="timeline"')[2].partition("</p>")[0].split('class="row"')
+        [counted] = (each for each in lanes if f'href="/entries/{busy}"' in each)
+        [scaled_] = (each for each in lanes if f'href="/entries/{quiet}"' in each)
+        assert "<path" in counted
+        assert "/receipts/" not in counted
+        assert "<path" not in scaled_
+        assert 'href="/receipts/1000999"' in scaled_
+
+
 def _lived(path: Path, entries: list[int], many: int) -> None:
     """Write receipts with runs into a ledger: most on one day, the last thousand a day later."""
     base = int(datetime(2025, 6, 4, tzinfo=UTC).timestamp()) * 1_000_000

@@ -9,8 +9,8 @@ from bisect import bisect
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import groupby, islice, pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from itertools import accumulate, groupby, islice, pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from urllib.parse import urlencode
 
 from horae.core.entry import Entry, is_net
@@ -140,18 +140,19 @@ KINDS: Final = ("done", "failed", "missed", "skipped", "running", "coming")
 
 
 def columns(counts: Counter[tuple[int, str]], top: int) -> list[tuple[str, str]]:
-    """Return counts as columns of 20, stacked by kind and as high as the logarithm of their sum.
+    """Return counts as columns around the axis, each as high as the logarithm of its sum.
 
     >>> columns(Counter({(0, "done"): 3, (2, "done"): 1, (2, "failed"): 1}), 3)
-    [('done', 'M0 22h.9v-20h-.9zM2 22h.9v-7.9h-.9z'), ('failed', 'M2 14.1h.9v-7.9h-.9z')]
+    [('done', 'M0 22h.9v-20h-.9zM2 19.9h.9v-7.9h-.9z'), ('failed', 'M2 12h.9v-7.9h-.9z')]
     """
     parts: dict[int, list[tuple[str, int]]] = defaultdict(list)
     for (part, kind), many in counts.items():
         parts[part].append((kind, many))
     paths: dict[str, str] = dict.fromkeys(KINDS, "")
     for part, found in sorted(parts.items()):
-        total, y = sum(many for _, many in found), 22.0
+        total = sum(many for _, many in found)
         high = max(5.0, 20 * math.log1p(total) / math.log1p(top))
+        y = 12 + high / 2
         for kind, many in sorted(found, key=lambda each: KINDS.index(each[0])):
             step = high * many / total
             paths[kind] += f"M{part} {y:.3g}h.9v-{step:.2g}h-.9z"
@@ -436,13 +437,13 @@ async def lanes(
         )
         later = (each.number for each, _, many in ahead if many)
         shown = frozenset(islice(dict.fromkeys([*first, *later]), ROWS))
-        ends = await _counts(ledger, edges, kind, which.only(shown))
-        own = Counter[tuple[int, Status]]()
-        for part, each in ends:
-            own[part, each.status] += each.times
-        for part, each in await _counts(ledger, edges, "", which):
-            if times := each.times - own[part, each.status]:
-                ends.append((part, each._replace(times=times)))
+        own = await _counts(ledger, edges, kind, which.only(shown))
+        ends = _less(await _counts(ledger, edges, "", which), own)
+        if quiet := _quiet(own) if is_scaled else frozenset[int]():
+            few = which.only(quiet).past
+            spans = await ledger.spans(since=since, until=window.end, limit=most + 1, which=few)
+            is_few = sum(each.planned_at >= window.start for each in spans) <= MARKS
+        ends += [each for each in own if not is_few or int(each[1].lane) not in quiet]
     elif not is_few and not is_slot:
         ends = await _counts(ledger, edges, kind, which)
 
@@ -456,9 +457,7 @@ async def lanes(
             for _, some in groupby(reversed(spans), lambda each: each.receipt):
                 runs = list(some)
                 marks = list(scale.past(runs, look))
-                for key in (
-                    _keys(kind, runs[0].entry, runs[0].file, runs[0].agents) if marks else ()
-                ):
+                for key in _keys(kind, runs[0]) if marks else ():
                     found[key].marks += marks
                     found[key].was[say(runs[0].status)] += 1
         for part, each in ends:
@@ -467,25 +466,54 @@ async def lanes(
                 found[key].was[say(each.status)] += each.times
         # What is to come, one by one if it is little.
         is_little = is_scaled and sum(len(moments) for _, moments, _ in ahead) <= MARKS
-        for item, moments, many in ahead:
-            keys = _keys(kind, item.number, item.item.origin.file, item.agents)
-            if shown is not None and item.number not in shown:
-                keys = [""]
-            for key in keys if many else ():
-                found[key].ahead += many.total()
-                if moments and is_little:
-                    found[key].marks += [scale.future(item, moment, look) for moment in moments]
-                else:
-                    found[key].counts.update({(part, "coming"): n for part, n in many.items()})
+        rest = {e.number for e, _, _ in ahead if shown is not None and e.number not in shown}
+        places = [
+            (key, *each)
+            for each in ahead
+            for key in _keys("" if each[0].number in rest else kind, each[0])
+            if each[2]
+        ]
+        dense = {key for key, _, moments, _ in places if not moments}
+        for key, item, moments, many in places:
+            found[key].ahead += many.total()
+            if is_little and key not in dense:
+                found[key].marks += [scale.future(item, moment, look) for moment in moments]
+            else:
+                found[key].counts.update({(part, "coming"): n for part, n in many.items()})
         return found
 
     return await asyncio.to_thread(drawn)
 
 
-def _keys(kind: str, entry: int, file: str, agents: Sequence[str]) -> Sequence[str]:
+_Ends: TypeAlias = "Sequence[tuple[int, OutcomeCount]]"
+
+
+def _less(ends: _Ends, own: _Ends) -> list[tuple[int, OutcomeCount]]:
+    """Return counts without those that lanes of their own show."""
+    known = Counter[tuple[int, Status]]()
+    for part, each in own:
+        known[part, each.status] += each.times
+    rest = [(part, each, each.times - known[part, each.status]) for part, each in ends]
+    return [(part, each._replace(times=times)) for part, each, times in rest if times]
+
+
+def _quiet(ends: _Ends) -> frozenset[int]:
+    """Return the entries whose receipts can be drawn one by one: those with the fewest."""
+    times = Counter[int]()
+    for _, each in ends:
+        times[int(each.lane)] += each.times
+    few = sorted((many, entry) for entry, many in times.items())
+    sums = accumulate(many for many, _ in few)
+    return frozenset(entry for (_, entry), many in zip(few, sums, strict=True) if many <= MARKS)
+
+
+def _keys(kind: str, about: RunSpan | Listed) -> Sequence[str]:
     """Return in which lanes something is."""
-    own = {"entry": [str(entry)], "file": [file], "agent": agents or [""]}
-    return own.get(kind, [""])
+    if isinstance(about, Listed):
+        own = {"entry": about.number, "file": about.item.origin.file}
+    else:
+        own = {"entry": about.entry, "file": about.file}
+    return about.agents or [""] if kind == "agent" else [str(own.get(kind, ""))]
 
 
 def fill_slots(
@@ -547,7 +575,8 @@ async def _rows(asked: PageRequest, place: Place, which: _Which) -> list[Lane]:
             lane.href = f"/entries/{key}"
         elif kind != "slot" and key:
             lane.href = place.href(lanes="entry", **{"q" if kind == "file" else kind: key})
-    found = sorted(drawn.values(), key=lambda each: (each.name.casefold(), each.href))
+    order = lambda lane: (not lane.href and kind != "slot", lane.name.casefold(), lane.href)  # noqa: E731
+    found = sorted(drawn.values(), key=order)
     if rest is not None or len(found) > ROWS:
         more = f"{len(found) - ROWS} others" if rest is None else "All others"
         rest = rest or Lane(parts=found[0].parts, now_x=found[0].now_x)

@@ -137,4 +137,4 @@ class Window(NamedTuple):
                 return f"{first.day}{month} to {last.day} {last:%B %Y}"
             case "day":
                 return f"{first:%A} {first.day} {first:%B %Y}"
-        return f"{first:%A} {first.day} {first:%B}, {first:%H:%M} to {self.last:%H:%M}"
+        return f"{first:%a} {first.day} {first:%b %Y}, {first:%H:%M} to {self.last:%H:%M}"
