@@ -19,7 +19,7 @@ from horae.core.explain import WhyQuestion, at_the_gate, stamp
 from horae.core.ports import LedgerError
 from horae.core.views import Maybe, Shape
 from horae.errors import Exit, HoraeError
-from horae.files.edit import EditConflictError, Splice, edit, spliced
+from horae.files.edit import EditConflictError, Splice, edit, remove, spliced
 from horae.files.git.calls import GitError
 from horae.files.git.layout import repository_of
 from horae.files.git.repository import FileState, Git, edit_and_commit
@@ -77,6 +77,7 @@ class PlannedEdit(NamedTuple):
     root: StrPath | None = None
     expected: str | None = None  # the digest of the text that the user saw
     limit: int = LIMIT
+    is_removal: bool = False
 
 
 def inverse(before: bytes, after: bytes) -> Splice:
@@ -110,12 +111,14 @@ class Edits:
             if planned.expected not in {None, content.digest}:
                 raise ChangedError
             splices = planned.splices(content)
-            after = spliced(content.data, splices)
-            if after != content.data:
-                try:
+            after = b"" if planned.is_removal else spliced(content.data, splices)
+            try:
+                if planned.is_removal:
+                    remove(path, expected=content.digest)
+                elif after != content.data:
                     edit(path, splices, expected=content.digest, root=root, limit=limit)
-                except EditConflictError:
-                    raise ChangedError from None
+            except EditConflictError:
+                raise ChangedError from None
             return content.data, after
 
         made, commit = await edit_and_commit(
@@ -125,17 +128,23 @@ class Edits:
         file, digest = planned.file, digest_of(after)
         if before == after:
             return EditAnswer(file=file, changed=False, digest=digest)
-        back, name = inverse(before, after), token_hex(32)
-        undo = planned._replace(
-            words=f"Undo: {planned.words}", splices=lambda _: [back], expected=digest
-        )
-        self._kept[name] = front.clock.elapsed(), undo
-        while len(self._kept) > KEPT:
-            del self._kept[next(iter(self._kept))]
+        name, back = None, inverse(before, after)
+        if not planned.is_removal:
+            undo = planned._replace(splices=lambda _: [back], expected=digest)
+            name = self.keep(front, undo)
         await noticed(front, planned.file, planned.words)
         await planned.read_again()
         said = {"commit": commit.sha or UNSET, "note": commit.words or UNSET}
         return EditAnswer(file=file, changed=True, digest=digest, undo=name, **said)
+
+    def keep(self, front: Front, undo: PlannedEdit) -> str:
+        """Keep for some seconds what undoes an edit, and return its name."""
+        name = token_hex(32)
+        undo = undo._replace(words=f"Undo: {undo.words}")
+        self._kept[name] = front.clock.elapsed(), undo
+        while len(self._kept) > KEPT:
+            del self._kept[next(iter(self._kept))]
+        return name
 
     async def undo(self, front: Front, name: str) -> EditAnswer:
         made_at, planned = self._kept.pop(name, (timedelta(), None))

@@ -18,6 +18,7 @@ from horae.sources.board.source import BoardSource
 from horae.sources.board.tasks import Board
 from horae.web.api import asgi_app
 from reasons import because
+from sources.plans.test_routes import git
 from web.stage import engine
 
 if TYPE_CHECKING:
@@ -70,6 +71,27 @@ async def test_a_task_is_added_moved_and_assigned_and_the_last_edit_is_undone(
         assert refused.json()["code"] == "transition"
         odd = await here.ask("board/tasks", {"title": "Odd", "status": "done"})
         assert odd.status_code == 400
+
+
+@story
+async def test_a_task_that_was_added_is_removed_again_if_nobody_changed_it(tmp_path: Path) -> None:
+    board(tmp_path)
+    for words in (("init", "-q"), ("config", "user.name", "Ada"), ("config", "user.email", "a@b.c")):
+        git(tmp_path, *words)
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-qm", "Begin")
+    async with engine(tmp_path) as here:
+        added = await here.post("board/tasks", {"title": "Sow"})
+        undone = await here.post("edits/undo", {"undo": added["undo"]})
+        assert (undone["changed"], undone["undo"]) == (True, None)
+        assert not (tmp_path / "board" / "tasks" / "008-sow.md").exists()
+        said = git(tmp_path, "log", "--format=%s").splitlines()
+        assert said == ["Undo: Add task #8", "Add task #8", "Begin"]
+        added = await here.post("board/tasks", {"title": "Sow"})
+        await here.post("board/tasks/8/move", {"status": "todo"})
+        late = await here.ask("edits/undo", {"undo": added["undo"]})
+        assert late.status_code == 412, "it was moved since"
+        assert (await here.get("board/tasks/8"))["status"] == "todo"
 
 
 @story

@@ -112,9 +112,13 @@ class BoardRequests:
         card = await asyncio.to_thread(self.files.add, title, fields, body=body)
         words = f"Add task #{card.task.id}"
         await commit_new(card.path, words)
-        await noticed(front, card.path.removeprefix(self.files.top), words)
+        file = card.path.removeprefix(self.files.top)
+        await noticed(front, file, words)
         self.changed()
-        return _tagged(*await self.task(card.task.id))
+        edit = card.path, file, words, lambda _: (), self._read_again, self.files.directory
+        removal = PlannedEdit(*edit, expected=card.digest, limit=self.files.limit, is_removal=True)
+        said, tag = await self.task(card.task.id)
+        return _tagged(replace(said, undo=front.edits.keep(front, removal)), tag)
 
     async def _read_again(self) -> None:
         self.changed()

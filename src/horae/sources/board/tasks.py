@@ -289,8 +289,8 @@ class Board:
                 raise TaskEditError(path, f"would not be a valid task: {problems[0].message}")
             others = {card.task.id: card.task.depends_on for card in cards.cards}
             check_depends_on(number, task.depends_on, others)
-            create(path, text.encode(), root=self.directory, limit=self.limit)
-        return Card(task, path)
+            digest = create(path, text.encode(), root=self.directory, limit=self.limit)
+        return Card(task, path, digest=digest)
 
     def archive(self, number: int, decide: Callable[[Task], Changes]) -> Card:
         """Archive a task, changed by *decide*; a file in the archive is not replaced."""
