@@ -10,7 +10,7 @@ import pytest
 from horae.core.chain import chain
 from horae.core.entry import Origin, Policy
 from horae.core.ports import Run, RunSpan
-from horae.core.receipt import Filed, Reason, ReasonCode, Receipt, Status
+from horae.core.receipt import Filed, Reason, Receipt, Status
 from reasons import because
 
 NINE = datetime(2026, 4, 1, 9, tzinfo=UTC)
@@ -107,11 +107,21 @@ def test_what_waits_says_what_is_in_its_way_and_behind_whom() -> None:
     assert said(later, runs)[-1] == (700, "waiting", "retry scheduled")
 
 
-def test_what_is_held_says_what_to_do() -> None:
-    held = filed(Status.HELD, Reason(ReasonCode.APPROVAL_REQUIRED, "the run waits for an approval"))
-    [*_, (_, kind, words)] = said(held, [])
-    assert kind == "held"
-    assert words.startswith("held: the run waits for an approval; approve it with `horae approval")
+def test_what_is_held_by_a_budget_waited_for_a_slot_before() -> None:
+    held = filed(Status.HELD, because("no room"), key="manual:x", actor="cli:ada", start=700)
+    runs = [run(1, 60, 60, None, "no room")]
+    assert said(held, runs, [other(4, 9, 50)]) == [
+        (0, "due", "requested by ada, on the command line"),
+        (60, "late", "waited 1m for a slot behind Entry 9"),
+        (60, "waiting", "attempt 1 not started: no room"),
+        (700, "held", "its start is delayed"),
+    ]
+
+
+def test_a_tick_that_a_user_asked_for_was_requested() -> None:
+    asked = filed(Status.DONE, because("Sown."), key="tick:1", actor="cli:ada")
+    [(_, kind, words), *_] = said(asked, [run(1, 0, 5, Status.DONE, "Sown.")])
+    assert (kind, words) == ("due", "requested by ada, on the command line")
 
 
 def test_what_was_cancelled_given_back_or_given_up_says_so() -> None:

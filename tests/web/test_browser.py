@@ -455,8 +455,10 @@ def test_a_task_gets_a_schedule_after_its_next_five_fires_were_seen(person: Pers
     assert place is not None
     place.send_keys(ZONE)
     person.says("at 09:00 on Mondays (Europe/Berlin)", "#sched-preview")
-    shown = [moment(each.text) for each in person.all("#sched-preview li")]
+    lines = [each.text.partition(" ") for each in person.all("#sched-preview li")]
+    shown = [moment(time) for _, _, time in lines]
     assert len(shown) == 5
+    assert {day for day, _, _ in lines} == {"Mon"}
     assert {each.isoweekday() for each in shown} == {1}
     assert {b - a for a, b in pairwise(shown)} == {timedelta(days=7)}
     person.until(lambda: save.is_enabled() or None)
@@ -1046,6 +1048,13 @@ def test_runs_are_approved_and_rejected_where_they_are_asked_for(person: Person)
     told = person.ask(f"receipts/{second}", "GET")
     assert (told["status"], told["reason_code"]) == ("skipped", "rejected")
     assert "not today" in told["reason"]
+    third = held()
+    person.go(f"/receipts/{third}")
+    person.press("Approve")
+    person.until(lambda: person.ask(f"receipts/{third}", "GET")["status"] == "done" or None)
+    person.go("/entries/deploy")
+    assert person.text("#text pre").startswith("Deploy <img"), "the prompt, and nothing of ours"
+    person.says("command: ['cat']", "#definition")
 
 
 def test_all_actions_of_a_page_are_in_the_palette(person: Person) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.actor import by_words
-from horae.core.explain import approval_way, length_text
+from horae.core.actor import ENGINE, by_words
+from horae.core.explain import length_text
 from horae.core.receipt import ENDS, FINAL, WAITS, Filed, Status, followed_by, is_planned
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ def chain(
         steps.append(_attempt(run, "" if is_one else f"attempt {run.attempt} ", now))
         ready, word = run.ended_at or now, "retry" if run.outcome is not None else "started again"
     if status in WAITS and receipt.start_at > now:
-        said = "retry scheduled" if runs else "its start is delayed"
+        said = "retry scheduled" if filed.attempts else "its start is delayed"
         steps.append(ChainStep(receipt.start_at, status, said))
     elif status in WAITS:
-        said = "; ".join(filter(None, (obstacle or _about(filed), approval_way(filed))))
+        said = obstacle or _about(filed)
         other = _behind(filed, [each for each in others if each.over_at is None])
         at = (other.receipt, other.title) if other is not None and obstacle else ()
         steps.append(ChainStep(ready, status, f"{said}, behind" if at else said, *at))
@@ -86,7 +86,7 @@ def _behind(filed: Filed, others: Iterable[RunSpan]) -> RunSpan | None:
 
 def _first(filed: Filed) -> ChainStep:
     receipt, about = filed.receipt, followed_by(filed.receipt.key)
-    if is_planned(receipt.key):
+    if is_planned(receipt.key) and filed.actor == ENGINE:
         said = "due" if receipt.count == 1 else f"the first of {receipt.count:,} times was due"
         return ChainStep(receipt.planned_at, "due", said)
     if about is not None:
@@ -101,7 +101,7 @@ def _first(filed: Filed) -> ChainStep:
 
 def _wait(filed: Filed, ready: datetime, begun: datetime, others: Sequence[RunSpan]) -> ChainStep:
     waited = f"waited {_length(begun - ready)}"
-    if filed.receipt.start_at > ready and filed.attempts <= 1:
+    if ready < filed.receipt.start_at <= begun and filed.attempts <= 1:
         return ChainStep(begun, "late", f"{waited}: its start was delayed")
     over = [each for each in others if each.over_at is not None and ready < each.over_at <= begun]
     if (other := _behind(filed, over)) is None:

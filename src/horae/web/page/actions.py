@@ -42,6 +42,7 @@ ACTIONS: Final = {
     "pause": Action("Pause…", "entries/{}/pause", "Paused", "p", ("until", "note")),
     "resume": Action("Resume", "entries/{}/resume", "Resumed", "u"),
     "retry": Action("Retry", "entries/{}/retry", "Retry requested", "t"),
+    "again": Action("Run again", "entries/{}/retry", "Run requested", "r"),
     "backfill": Action("Backfill…", "entries/{}/backfill", "Backfilled", "b", ("from", "to")),
     "snooze": Action("Snooze…", _ACKNOWLEDGE, "Snoozed", "z", ("until=1h", "note")),
     "acknowledge": Action("Acknowledge…", _ACKNOWLEDGE, "Acknowledged", "a", ("note",)),

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.core.budget import cost_text
 from horae.core.chain import ChainStep, chain
-from horae.core.explain import filed_policy_words
-from horae.core.receipt import BAD, OPEN, WAITS, steps_in
+from horae.core.explain import approval_way, filed_policy_words
+from horae.core.receipt import OPEN, WAITS, steps_in
 from horae.core.text import size_text
 from horae.process.logs import RunLog
 from horae.web.page.sheet import PageRequest, PageView, Sheet, plain, rough, say
@@ -75,8 +75,7 @@ async def _record(front: Front, number: int, chosen: int | None) -> Sheet:
     values |= {"run": run, "log": [], "log_steps": [], "steps": None, "facts": [], "diff": ""}
     values["policy"] = filed_policy_words(filed, zone_name=line.zone)
     values["chain"] = await chain_of(front, number)
-    values["is_open"] = filed.status in OPEN
-    values["is_bad"] = filed.status in BAD
+    values |= {"is_open": filed.status in OPEN, "is_asked": bool(approval_way(filed))}
     if run is not None:
         log = await asyncio.to_thread(tail, front.log_of(run), TAIL)
         left_out = run.facts.get("left_out")
@@ -116,7 +115,9 @@ def _bytes(value: Any) -> str:
 def _plain(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
-    return ("no", "yes")[value] if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 # What the record says elsewhere, or what only the engine needs to know.
@@ -125,6 +126,7 @@ _MEASURED: Final = frozenset({"max_rss", "output", "left_out", "cpu_seconds", "a
 _FACTS: Final[Mapping[str, tuple[str, Callable[[Any], str]]]] = {
     "max_rss": ("peak memory", _bytes),
     "output": ("output", _bytes),
+    "text": ("answer", str),
     "left_out": ("output left out", _bytes),
     "cpu_seconds": ("CPU time", lambda value: f"{value} s"),
     "cost": ("cost", cost_text),
