@@ -1054,7 +1054,7 @@ def test_runs_are_approved_and_rejected_where_they_are_asked_for(person: Person)
     person.until(lambda: person.ask(f"receipts/{third}", "GET")["status"] == "done" or None)
     person.go("/entries/deploy")
     assert person.text("#text pre").startswith("Deploy <img"), "the prompt, and nothing of ours"
-    person.says("command: ['cat']", "#definition")
+    person.says("command: cat", "#definition")
 
 
 def test_all_actions_of_a_page_are_in_the_palette(person: Person) -> None:

@@ -577,6 +577,32 @@ async def test_an_agent_has_no_budget_of_headlines_that_it_is_not_below(tmp_path
 
 
 @story
+async def test_an_agent_shows_the_work_that_was_kept_with_its_diff(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        own = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
+        subprocess.run(["git", "-C", str(tmp_path), *own, *words], check=True, capture_output=True)
+
+    (tmp_path / "plan.org").write_text(PLAN)
+    git("init", "-q", "-b", "main")
+    git("add", "plan.org")
+    git("commit", "-qm", "Begin")
+    git("switch", "-qc", "horae-work/worker/7")
+    (tmp_path / "letter.md").write_text("Dear <all>\n")
+    git("add", "letter.md")
+    git("commit", "-qm", "Write a letter")
+    git("switch", "-q", "main")
+    async with opened(tmp_path) as open_:
+        await open_.here.ask("trigger-agents", {"name": "worker"})
+        kept: dict[str, object] = {"name": "deploy", "agent": "worker", "prompt_template": "Go."}
+        kept["trigger_config"] = {"type": "manual"}
+        await open_.here.ask("triggers", kept)
+        text = await open_.page("/entries/deploy")
+        assert "Kept work worker/7: 1 file<" in text
+        assert "horae agent work take worker/7" in text
+        assert "+Dear &lt;all&gt;" in text
+
+
+@story
 async def test_a_rule_in_another_zone_than_the_page_is_listed_with_its_zone(tmp_path: Path) -> None:
     rule = ":PROPERTIES:\n:SCHEDULE: 0 9 * * *\n:TZ: Asia/Tokyo\n:COMMAND: true\n:END:\n"
     (tmp_path / "plan.org").write_text(f"* There\n{rule}* Here\n{rule.replace(':TZ:', ':NO:')}")

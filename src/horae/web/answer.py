@@ -117,8 +117,13 @@ def html(name: str) -> bytes:
 
 def plain_page(name: str, status: int, headers: MoreHeaders = None) -> Response:
     """Return a page that loads nothing, for browsers that are not logged in."""
+    return styled(html(name), status, headers)
+
+
+def styled(text: bytes, status: int, headers: MoreHeaders = None) -> Response:
+    """Return a page with its style written into it."""
     style, digest = _style()
-    whole = html(name).replace(b"</head>", b"<style>%s</style></head>" % style, 1)
+    whole = text.replace(b"</head>", b"<style>%s</style></head>" % style, 1)
     policy = HEADERS["Content-Security-Policy"]
     policy = policy.replace("style-src 'self'", f"style-src 'sha256-{digest}'")
     more = {**HEADERS, "Content-Security-Policy": policy, **(headers or {})}

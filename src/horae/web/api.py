@@ -22,7 +22,7 @@ from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import asdict
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route, Router, compile_path
 
 from horae.config import TrustReport, WaitingSettings
@@ -263,7 +263,7 @@ def _described() -> tuple[bytes, str]:
 async def docs(front: Front) -> Response:  # noqa: ARG001
     """Show all routes as a web page."""
     _, text = await asyncio.to_thread(_described)
-    return HTMLResponse(text, headers=answer.HEADERS)
+    return answer.styled(text.encode(), HTTPStatus.OK)
 
 
 class EntriesQuery(Fields, frozen=True):

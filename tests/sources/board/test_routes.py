@@ -76,7 +76,11 @@ async def test_a_task_is_added_moved_and_assigned_and_the_last_edit_is_undone(
 @story
 async def test_a_task_that_was_added_is_removed_again_if_nobody_changed_it(tmp_path: Path) -> None:
     board(tmp_path)
-    for words in (("init", "-q"), ("config", "user.name", "Ada"), ("config", "user.email", "a@b.c")):
+    for words in (
+        ("init", "-q"),
+        ("config", "user.name", "Ada"),
+        ("config", "user.email", "a@b.c"),
+    ):
         git(tmp_path, *words)
     git(tmp_path, "add", "-A")
     git(tmp_path, "commit", "-qm", "Begin")

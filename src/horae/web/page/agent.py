@@ -14,12 +14,14 @@ from horae.files.read import PlanFileError, read_plan
 from horae.process.logs import RunLog
 from horae.sources.agents.transcript import summary
 from horae.sources.crew.rules import parse_crew
+from horae.web.page.run import fact_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from horae.core.ports import Ledger, Listed
     from horae.core.service import Service
+    from horae.sources.triggers.service import Triggers
     from horae.web.page.sheet import PageRequest
 
 TURNS: Final = 40  # of a transcript
@@ -59,7 +61,7 @@ async def agent_facts(asked: PageRequest, found: Listed, names: Sequence[str]) -
             for each in spent.budgets
             if each.entry == own or (each.entry is None and each.budget in limits)
         ],
-        "definition": await _definition(asked.ledger, found, root),
+        "definition": await _definition(asked.ledger, found, root, names, front.triggers),
         "last": last,
         "turns": turns,
         "claims": claims,
@@ -77,10 +79,22 @@ async def _limits(service: Service, found: Listed) -> set[str]:
     return {str(each) for found in purses for each in found}
 
 
-async def _definition(ledger: Ledger, found: Listed, root: Path | None) -> tuple[str, str] | None:
-    """Return the file of a member's definition, and its text."""
+async def _definition(
+    ledger: Ledger,
+    found: Listed,
+    root: Path | None,
+    names: Sequence[str],
+    triggers: Triggers | None,
+) -> tuple[str, str] | None:
+    """Return where an agent is defined, and how."""
     item = found.item
     text = await ledger.text(item.digest) if isinstance(item, Entry) else None
+    if found.source == "trigger" and triggers is not None:
+        with suppress(HoraeError):  # the agent is not one of those that triggers made
+            card = await triggers.agent(names[0])
+            said = (f"{k}: {fact_text(v)}" for k, v in card.config.items() if k != "env" and v)
+            text = "\n".join(said).replace(str(root), ".") if root else "\n".join(said)
+            return card.file or f"trigger agent {card.name}", text
     members = () if text is None else parse_crew(text, item.origin.file).members
     if not members or found.source != "crew":
         return None

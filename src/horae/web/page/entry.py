@@ -24,7 +24,7 @@ from horae.web.page.sheet import DAY, FAR, PageRequest, PageTime, PageView, Shee
 from horae.web.page.timeline import firing
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from horae.core.views import EndMark
 
@@ -60,11 +60,7 @@ async def entry(asked: PageRequest) -> Sheet:
         values["forecast"] = next(iter(coming.rows), None)
         values["is_agent"] = item.work is Work.TICK
         text = await asked.ledger.text(item.digest) or ""
-        if item.work is Work.PROMPT:
-            text = read_order(text).template
-        headlines = read(text).headlines if text.startswith("*") else []
-        own = set(headlines[0].props) if headlines else set()
-        values |= {"text": text, "policies": policy_origins(item, own)}
+        values["text"] = read_order(text).template.strip("\n")
         ends = await asked.ledger.receipts(entry=found.number, statuses=ENDS, limit=TREND)
         row = entry_row(found, item.zone, EntryState.ARMED, ends.receipts)
         values["trend"] = trend(row.ends, look)
@@ -72,6 +68,10 @@ async def entry(asked: PageRequest) -> Sheet:
             values["blame"] = await asked.context.blame(found)
         if item.agents or values["is_agent"]:
             values["agent"] = await agent_facts(asked, found, item.agents or (line.title,))
+        agent = values["agent"]
+        known = agent["definition"] if isinstance(agent, dict) else None
+        values["policies"] = policy_origins(item, found.source, text, known)
+        headlines = read(text).headlines if text.startswith("*") else []
         written = headlines[0].props.get("SCHEDULE", "") if headlines else ""
         if is_phrase(written):
             values["schedule"] = f"{written} means {written_rule(item.rule)}"
@@ -117,14 +117,24 @@ def trend(ends: Sequence[EndMark], look: PageTime) -> Trend | None:
     return Trend(bars, round(width * 0.8, 2), timedelta(seconds=longest), usual, good)
 
 
-def policy_origins(entry: Entry, own: Collection[str]) -> list[tuple[str, str]]:
+def policy_origins(
+    entry: Entry, source: str, text: str, definition: tuple[str, str] | None
+) -> list[tuple[str, str]]:
     """Return each property of a policy that is no default, in words, and where it is set."""
+    rest = {"org": "above it", "crew": "settings"}.get(source, "set here")
+    origins = dict.fromkeys(_keys(definition[1]), definition[0]) if definition else {}
+    origins |= dict.fromkeys(_keys(text), "set here")
     parts = policy_parts(entry.policy, zone_name=entry.zone)
     return [
-        (words, "set here" if each.key in own else "inherited")
+        (words, origins.get(each.key, rest))
         for each, words in parts
         if each.of(entry.policy) != each.default
     ]
+
+
+def _keys(text: str) -> set[str]:
+    headlines = read(text).headlines
+    return {*headlines[0].props} if headlines else set()
 
 
 async def why(asked: PageRequest) -> Sheet:

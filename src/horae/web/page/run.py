@@ -104,7 +104,7 @@ def _told(whose: str, facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in facts.items():
         is_told = name not in _UNTOLD and not (whose and name in _MEASURED)
         if is_told and value not in (None, "", 0, {}, []):
-            word, form = _FACTS.get(name, (name.replace("_", " "), _plain))
+            word, form = _FACTS.get(name, (name.replace("_", " "), fact_text))
             yield f"{whose}{word}", form(value)[:500]
 
 
@@ -112,12 +112,22 @@ def _bytes(value: Any) -> str:
     return size_text(value) if isinstance(value, int) else str(value)
 
 
-def _plain(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+def fact_text(value: Any) -> str:
+    """Return a value for people.
+
+    >>> [fact_text(each) for each in (True, 12834, ["tail", "-n", "1"], {"mode": "deny"})]
+    ['yes', '12,834', 'tail, -n, 1', 'mode: deny']
+    """
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case dict():
+            return "; ".join(f"{name}: {fact_text(each)}" for name, each in value.items())
+        case list() | tuple():
+            return ", ".join(map(fact_text, value))
+    return str(value)
 
 
 # What the record says elsewhere, or what only the engine needs to know.
@@ -130,8 +140,8 @@ _FACTS: Final[Mapping[str, tuple[str, Callable[[Any], str]]]] = {
     "left_out": ("output left out", _bytes),
     "cpu_seconds": ("CPU time", lambda value: f"{value} s"),
     "cost": ("cost", cost_text),
-    "edits": ("without uncommitted edits of", _plain),
-    "branch": ("work kept on", _plain),
+    "edits": ("without uncommitted edits of", fact_text),
+    "branch": ("work kept on", fact_text),
 }
 
 

@@ -313,20 +313,29 @@ def templates(views: Sequence[PageView]) -> jinja2.Environment:
 
 
 _PLACE: Final = re.compile(r"\(([^():]+\.org):([0-9]+)\)")
+_CODE: Final = re.compile(r"`([^`]+)`")
 
 
 def linked(text: str) -> Markup:
-    """Return a text in which a place in a plan leads there.
+    """Return a text in which a place in a plan leads there, and commands are code.
 
-    >>> print(linked("Dig (a b.org:7) <failed>"))
-    Dig (<a href="/plan/a%20b.org?line=7#L7">a b.org:7</a>) &lt;failed&gt;
+    >>> print(linked("Dig (a b.org:7) <late>: `horae why`"))
+    Dig (<a href="/plan/a%20b.org?line=7#L7">a b.org:7</a>) &lt;late&gt;: <code>horae why</code>
     """
     parts = _PLACE.split(harmless(text))
-    made = escape(parts[0])
+    made = coded(parts[0])
     for file, line, rest in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
         way = f"/plan/{quote(file, safe='/')}?line={line}#L{line}"
-        made += Markup('(<a href="{}">{}:{}</a>){}').format(way, file, line, rest)
+        made += Markup('(<a href="{}">{}:{}</a>)').format(way, file, line) + coded(rest)
     return made
+
+
+def coded(text: str) -> Markup:
+    parts = _CODE.split(text)
+    codes = (Markup("<code>{}</code>").format(each) for each in parts[1::2])
+    return escape(parts[0]) + Markup().join(
+        part + escape(rest) for part, rest in zip(codes, parts[2::2], strict=True)
+    )
 
 
 def _shown(value: object) -> object:

@@ -1,6 +1,7 @@
 // Sets the schedule of a task, and shows what it would mean before it is saved.
 import { ask, say } from "./actions.js";
 import { refresh } from "./live.js";
+import { moment } from "./rule.js";
 
 const part = (id) => document.getElementById(id);
 const NAMES = { cron: "schedule", timezone: "time zone", at: "scheduled for" };
@@ -64,7 +65,7 @@ async function preview() {
   const parts = [];
   if (rule) {
     const list = document.createElement("ol");
-    list.append(...rule.next.map((each) => line("li", each.replace("T", " "))));
+    list.append(...rule.next.map((each) => line("li", moment(each))));
     parts.push(line("p", `${rule.words} (${rule.zone})`), list);
     if (rule.cron !== asked.cron) parts.unshift(line("p", `saved as ${rule.cron}`));
   }

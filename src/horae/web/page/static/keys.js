@@ -23,7 +23,7 @@ function offers() {
 }
 
 function nameOf(each) {
-  const said = each.ariaLabel ?? each.textContent.trim();
+  const said = each.ariaLabel ?? (each.closest("#pages") ? each.firstChild : each).textContent.trim();
   const title = each.closest("[data-row]")?.querySelector(".title")?.textContent;
   return title && !said.includes(title) ? `${said.replace("…", "")}: ${title}` : said;
 }
@@ -110,9 +110,9 @@ function inBox(event) {
 
 function tell() {
   const known = new Map([["/", "search"], ["Ctrl-K", "search, and all actions"], ["j, k", "next and previous row"], ["Enter", "open the row"]]);
-  for (const each of pages()) known.set(keyOf(each), each.firstChild.textContent.trim());
+  for (const each of pages()) known.set(keyOf(each), nameOf(each));
   for (const each of document.querySelectorAll("[data-key]")) {
-    const said = (each.ariaLabel ?? each.textContent).trim();
+    const said = each.title || (each.ariaLabel ?? each.textContent).trim();
     const key = { ArrowLeft: "←", ArrowRight: "→" }[each.dataset.key] ?? each.dataset.key;
     known.set(key, each.closest("[data-row]") ? said.split(":")[0] : said);
   }

@@ -34,7 +34,8 @@ function part(kind, text, name = "") {
   return Object.assign(document.createElement(kind), { textContent: text, className: name });
 }
 
-function moment(at) {
+// A time of the API for people, without the offset of its zone.
+export function moment(at) {
   const day = new Date(`${at.slice(0, 10)}T12:00Z`);
   const name = day.toLocaleDateString("en", { weekday: "short", timeZone: "UTC" });
   return `${name} ${at.slice(0, 19).replace("T", " ").replace(/:00$/, "")}`;
