@@ -231,11 +231,9 @@ def test_without_scripts_a_backfill_shows_its_times_before_it_is_made(scriptless
     person.type("to", "2026-02-05T00:00:00Z")
     person.press("Preview")
     person.says("runs: 3", "section")
-    assert [each.text[:10] for each in person.all("ol li")] == [
-        "2026-02-02",
-        "2026-02-03",
-        "2026-02-04",
-    ]
+    days = [each.text for each in person.all("main ol li")]
+    assert [each[:14] for each in days] == ["Mon 2026-02-02", "Tue 2026-02-03", "Wed 2026-02-04"]
+    assert {each[-6:] for each in days} == {"+01:00"}
     assert len(api(person, "receipts?entry=digest")["receipts"]) == before
     person.press("Backfill")
     person.says("Entries", "h1")

@@ -144,6 +144,16 @@ def plain(data: bytes) -> str:
     return CONTROLS.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
+def moment(text: str) -> str:
+    """Return a time of the API for people.
+
+    >>> moment("2026-06-06T09:00:00+02:00")
+    'Sat 2026-06-06 09:00 +02:00'
+    """
+    wall = datetime.fromisoformat(text)
+    return f"{wall:%a %Y-%m-%d %H:%M:%S}".removesuffix(":00") + f" {str(wall)[19:]}"
+
+
 def say(status: object) -> str:
     return str(status).replace("_", " ")
 
@@ -303,7 +313,7 @@ def templates(views: Sequence[PageView]) -> jinja2.Environment:
     files, strict = jinja2.FileSystemLoader(_HERE / "templates"), jinja2.StrictUndefined
     made = jinja2.Environment(loader=files, autoescape=True, finalize=_shown, undefined=strict)
     made.trim_blocks = made.lstrip_blocks = True
-    made.filters |= {"cost": cost_text, "linked": linked}
+    made.filters |= {"cost": cost_text, "linked": linked, "moment": moment}
     made.filters |= {"rough": rough, "long": length_text, "say": say, "actor": actor_words}
     made.filters["with_zone"] = with_zone
     made.globals |= {"requested": requested_words, "actions": ACTIONS, "fields": fields}
