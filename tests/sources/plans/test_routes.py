@@ -149,6 +149,28 @@ async def test_what_is_no_schedule_of_the_entry_is_refused(tmp_path: Path) -> No
 
 
 @story
+async def test_the_schedule_of_a_trigger_is_changed_as_it_was_read(tmp_path: Path) -> None:
+    async with engine(tmp_path, PLAN) as here:
+        await here.ask("trigger-agents", {"name": "worker", "command": ["cat"]})
+        config = {"type": "cron", "expression": "0 9 * * *", "timezone": "Europe/Berlin"}
+        made = {"name": "report", "agent": "worker", "prompt_template": "Report."}
+        await here.ask("triggers", {**made, "trigger_config": config})
+        told, tag = await look(here, "report", "weekdays at 8")
+        assert (told["file"], told["now"]["written"]) == ("triggers/report", "0 9 * * *")
+        assert told["then"]["words"] == "at 08:00 on Monday to Friday"
+        assert len(told["then"]["next"]) == 10
+        odd, _ = await look(here, "report", "every other Friday at 8")
+        assert "cron" in odd["then"]["reason"]
+        assert (await put(here, "report", "every other Friday at 8")).status_code == 400
+        done = await put(here, "report", "weekdays at 8", tag)
+        assert done.status_code == 200, done.text
+        assert (await put(here, "report", "0 10 * * *", tag)).status_code == 412
+        kept = (await here.get("triggers/report"))["trigger_config"]
+        assert kept == {**config, "expression": "0 8 * * MON-FRI"}
+        assert done.headers["etag"] == (await look(here, "report"))[1]
+
+
+@story
 async def test_an_edit_and_its_undo_are_two_commits_of_the_user(tmp_path: Path) -> None:
     (tmp_path / "plan.org").write_bytes(PLAN.encode())
     for args in (

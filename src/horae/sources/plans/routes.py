@@ -12,14 +12,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
+from msgspec import structs
 from starlette.responses import Response
 
 from horae.app import check
 from horae.core.actor import Scope
-from horae.core.entry import Entry, anchored_item
+from horae.core.entry import CronRule, Entry, anchored_item, schedule_rule
 from horae.core.ports import Listed
 from horae.core.project import project
-from horae.core.text import words
+from horae.core.text import words, written_rule
 from horae.core.views import Shape, Time, zoned
 from horae.errors import Exit, HoraeError
 from horae.files.edit import Splice, spliced
@@ -33,8 +34,8 @@ from horae.sources.plans.arming import scan_plan
 from horae.sources.plans.done import Edit, PlanHeadline
 from horae.web.answer import as_json
 from horae.web.fields import Fields, Required, Text, about
-from horae.web.front import EditAnswer, Front, PlannedEdit, offered
-from horae.web.router import Routes
+from horae.web.front import EditAnswer, Front, PlannedEdit, offered, tag_of_entry
+from horae.web.router import ChangedError, Routes
 
 routes = Routes()
 FIRES: Final = 10
@@ -121,6 +122,31 @@ async def _place(front: Front, word: str) -> _Place:
     return _Place(found, file, content)
 
 
+def of_trigger(found: Listed) -> Entry | None:
+    """Return the entry of a trigger by cron that no file defines."""
+    item = found.item
+    if not isinstance(item, Entry) or found.source != "trigger" or found.gone_at is not None:
+        return None
+    return item if item.origin.trigger and isinstance(item.rule, CronRule) else None
+
+
+def _trigger_meaning(item: Entry, written: str, now: datetime) -> tuple[ScheduleMeaning, str]:
+    """Return what a schedule would mean for a trigger, and how it is stored."""
+    try:
+        rule = schedule_rule(written, zone_name=item.zone)
+        if not isinstance(rule, CronRule):
+            raise PlanScheduleError("a trigger needs a schedule that cron can express")
+    except HoraeError as error:
+        return ScheduleMeaning(written=written, words=None, reason=str(error), next=()), ""
+    return _coming(structs.replace(item, rule=rule), written, now), written_rule(rule)
+
+
+def _coming(item: Entry, written: str, now: datetime) -> ScheduleMeaning:
+    coming = tuple(zoned(each.at, item.zone) for each in islice(project(item, now, _FAR), FIRES))
+    said = words(item.rule, zone_name=item.zone)
+    return ScheduleMeaning(written=written, words=said, reason=None, next=coming)
+
+
 def _meaning(plan: Plan, written: str, place: _Place, line: int, front: Front) -> ScheduleMeaning:
     now, known = front.clock.now(), place.found.item
     scanned = scan_plan(plan, file=place.file, zone_name=front.zone_name)
@@ -130,9 +156,7 @@ def _meaning(plan: Plan, written: str, place: _Place, line: int, front: Front) -
     if not isinstance(item, Entry):
         reason = "this is not a schedule" if item is None else item.reason
         return ScheduleMeaning(written=written, words=None, reason=reason, next=())
-    coming = tuple(zoned(each.at, item.zone) for each in islice(project(item, now, _FAR), FIRES))
-    said = words(item.rule, zone_name=item.zone)
-    return ScheduleMeaning(written=written, words=said, reason=None, next=coming)
+    return _coming(item, written, now)
 
 
 class Blame(NamedTuple):
@@ -178,8 +202,23 @@ class ScheduleQuery(Fields, frozen=True):
 
 @routes.get(_SCHEDULE, Scope.READ, answer=ScheduleView, also=(404,), has_tag=True)
 async def schedule(front: Front, entry: str, query: ScheduleQuery) -> Response:
-    """Show the schedule of an entry of a plan, and what another one would mean."""
-    place, wanted = await _place(front, entry), query.to.strip()
+    """Show the schedule of an entry of a plan or of a trigger, and what another one would mean."""
+    wanted, listed = query.to.strip(), await front.service.named(entry)
+    if (item := of_trigger(listed)) is not None:
+        now = front.clock.now()
+        then = _trigger_meaning(item, wanted, now)[0] if wanted else None
+        view = ScheduleView(
+            entry=listed.number,
+            title=listed.mark.title,
+            file=item.origin.file,
+            line=item.origin.line,
+            zone=item.zone,
+            now=_coming(item, written_rule(item.rule), now),
+            then=then,
+            warnings=(),
+        )
+        return as_json(view, headers={"ETag": f'"{tag_of_entry(listed)}"'})
+    place = await _place(front, entry)
 
     def look() -> ScheduleView:
         headline, found = place.headline(), place.found
@@ -215,8 +254,11 @@ class ScheduleChange(Fields, frozen=True):
 async def change_schedule(
     front: Front, entry: str, body: ScheduleChange, if_match: str | None
 ) -> Response:
-    """Change the schedule of an entry in its plan; with If-Match only in that text."""
-    place, wanted = await _place(front, entry), body.schedule.strip()
+    """Change the schedule of an entry in its plan, or of a trigger; with If-Match only as read."""
+    wanted, listed = body.schedule.strip(), await front.service.named(entry)
+    if (item := of_trigger(listed)) is not None:
+        return await _change_trigger(front, listed, item, wanted, if_match)
+    place = await _place(front, entry)
     title, root = place.found.mark.title, offered(front.root, "plan root")
 
     def splices(content: Content) -> Sequence[Splice]:
@@ -239,6 +281,23 @@ async def change_schedule(
     )
     made = await front.edits.make(front, planned)
     return as_json(made, headers={"ETag": f'"{made.digest}"'})
+
+
+async def _change_trigger(
+    front: Front, found: Listed, item: Entry, wanted: str, if_match: str | None
+) -> Response:
+    meaning, cron = _trigger_meaning(item, wanted, front.clock.now())
+    if meaning.reason is not None:
+        raise PlanScheduleError(meaning.reason)
+    if if_match not in {None, tag_of_entry(found)}:
+        raise ChangedError
+    config = {"type": "cron", "expression": cron, "timezone": item.zone}
+    name = found.mark.address.removeprefix("trigger:")
+    await offered(front.triggers, "triggers").update(name, {"trigger_config": config})
+    await front.engine.rescan("trigger")
+    tag = tag_of_entry(await front.service.named(str(found.number)))
+    made = EditAnswer(file=str(item.origin), changed=True, digest=tag)
+    return as_json(made, headers={"ETag": f'"{tag}"'})
 
 
 class UndoRequest(Fields, frozen=True):

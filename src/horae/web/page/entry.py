@@ -16,6 +16,7 @@ from horae.core.receipt import BAD, ENDS, OPEN, RECEIPT_STATUSES
 from horae.core.text import written_rule
 from horae.core.views import EntryLine, RequestError, entry_row
 from horae.org.document import read
+from horae.sources.plans.routes import of_trigger
 from horae.timing.cron import is_phrase
 from horae.web.front import tag_of_entry
 from horae.web.page.agent import agent_facts
@@ -45,7 +46,8 @@ async def entry(asked: PageRequest) -> Sheet:
     values |= {"forecast": None, "text": "", "policies": [], "trend": None, "blame": None}
     values |= {"agent": None, "statuses": RECEIPT_STATUSES}
     is_planned = found.source == "org" and found.gone_at is None
-    values["can_schedule"] = is_planned and asked.front.root is not None
+    is_own = of_trigger(found) is not None
+    values["can_schedule"] = is_own or (is_planned and asked.front.root is not None)
     values["tags"] = await asked.context.tags(found)
     values["tag"] = tag_of_entry(found)
     if isinstance(item, Entry):

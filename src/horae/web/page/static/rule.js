@@ -69,7 +69,8 @@ async function open(about) {
     say(error.textContent, true);
     return;
   }
-  document.getElementById("rule-title").textContent = `${told.title}, ${told.file}:${told.line}`;
+  const place = told.file.startsWith("triggers/") ? "trigger" : `${told.file}:${told.line}`;
+  document.getElementById("rule-title").textContent = `${told.title}, ${place}`;
   form.elements.to.value = told.now.written;
   dialog.showModal();
   form.elements.to.select();
