@@ -57,6 +57,15 @@ def test_no_module_of_a_newer_version_is_loaded_into_an_older_one(
     assert late("horae.sources.board")("rules") is board.rules
 
 
+def test_a_module_that_cannot_be_loaded_is_found_before_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken.py").write_text("import no_such_module\n")
+    monkeypatch.setattr(sources, "__path__", [*sources.__path__, str(tmp_path)])
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        sources.load_all()
+
+
 class Waits:
     """A job of which only the kind of work is looked at."""
 

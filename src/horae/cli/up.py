@@ -50,6 +50,7 @@ from horae.errors import Exit
 from horae.org.document import calm_collector
 from horae.process import handover
 from horae.process.launcher import allow_descriptors
+from horae.sources import load_all
 from horae.store import database, lock, sqlite
 from horae.timing.duration import format_duration
 from horae.timing.zone import local, zone
@@ -170,6 +171,7 @@ def up(
 def _try_out(config: Config) -> int:
     """Say that this image of the program could start: it loads, and can open the ledger."""
     try_reader()
+    load_all()
     path = config.data / database.DATABASE
     if config.store is not None:
         import horae.node  # noqa: F401

@@ -38,6 +38,14 @@ def outdated() -> OutdatedError | None:
     return None if found is None or found[1] == __version__ else OutdatedError(found[1])
 
 
+def load_all() -> None:
+    """Load every module of every source, so that one which cannot be loaded raises its error."""
+    from pkgutil import walk_packages  # only before a restart
+
+    for found in walk_packages(__path__, f"{__name__}."):
+        import_module(found.name)
+
+
 def late(package: str) -> Callable[[str], ModuleType]:
     """Return the `__getattr__` of a package whose modules are loaded when they are first used."""
 
