@@ -224,7 +224,7 @@ class App:
     engine: Engine
     service: Service
     triggers: Triggers
-    parts: Parts
+    parts: AppParts
     runners: Runners
     sources: tuple[Source, ...]
     settings: EngineSettings  # which of them wait for a person
@@ -441,7 +441,7 @@ def assemble(
 
     context.poke = poke
     host = replace(host, place=replace(host.place, spending=context.spending))
-    parts = Parts(context, host, lambda: board.runner.busy_at(engine.gate))
+    parts = AppParts(context, host, lambda: board.runner.busy_at(engine.gate))
     triggers = Triggers(**context.trigger_parts(secrets=host.place.secrets))
     tokens, spending = host.place.tokens or RunTokens(), host.place.spending
     runners = Runners(parts.runner_of, tokens, host.catch_up, spending)
@@ -482,7 +482,7 @@ def assemble(
 
 
 @dataclass(eq=False)
-class Parts:
+class AppParts:
     """Sources and runners; what only some plans need is loaded and made when it is first used."""
 
     context: Context
