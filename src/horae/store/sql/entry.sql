@@ -92,7 +92,7 @@ SELECT * FROM entry WHERE source = :source AND missing_at IS NOT NULL;
 
 -- name: due
 -- What is armed and has come due, the earliest first, and whether a receipt of a moment of its
--- own is open: what somebody asked for beside the plan keeps nothing from its time. What the
+-- own is open: a request beside the plan keeps no entry from its time. What the
 -- last scan missed waits until it is seen again, or gone.
 SELECT spec, address, file, line, title, digest, number, accounted_to, ended_at,
   ticks, streak, failures, EXISTS (

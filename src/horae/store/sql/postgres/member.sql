@@ -7,24 +7,24 @@ SELECT clock_timestamp();
 SELECT holder, term, until, until > clock_timestamp() AS is_alive FROM lease WHERE name = 'leader';
 
 -- name: lock_leader
--- The same, while nobody else changes it.
+-- The same, while no other node changes it.
 SELECT holder, until > clock_timestamp() AS is_alive FROM lease WHERE name = 'leader' FOR UPDATE;
 
 -- name: next_term
--- Begin a new term: whoever wrote in the last one is refused from now on.
+-- Begin a new term: writes of the last one are refused from now on.
 UPDATE term SET number = number + 1 RETURNING number;
 
 -- name: take_lead
--- Let somebody decide in a term.
+-- Let a node decide in a term.
 UPDATE lease SET holder = :holder, term = :term, until = clock_timestamp() + :lease
 WHERE name = 'leader';
 
 -- name: renew_lead
--- Let whoever decides do so for longer, unless somebody else does.
+-- Let the leader lead for longer, unless another node leads.
 UPDATE lease SET until = clock_timestamp() + :lease WHERE name = 'leader' AND term = :term;
 
 -- name: resign
--- Let somebody else decide, at once: all nodes are told.
+-- Let another node lead, at once: all nodes are told.
 WITH changed AS (
   UPDATE lease SET until = clock_timestamp() WHERE name = 'leader' AND term = :term RETURNING name)
 SELECT pg_notify(current_schema(), 'members') FROM changed;
