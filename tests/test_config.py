@@ -395,6 +395,7 @@ def test_a_bad_variable_is_named_with_its_value_and_what_would_be_right(
         ("agent.command = ['']", "horae.toml:1: agent.command [''] is not a command such as"),
         ("agent.command = ['a', 1]", "agent.command 'a list' is not a command such as"),
         ('agent.command = ["a\\u0000"]', "is not a command such as"),
+        ("board.dir = '/srv/board'", "board.dir '/srv/board' is not a path relative to the plan"),
     ],
 )
 def test_a_bad_value_in_the_file_is_named_with_its_line(toml: str, words: str) -> None:

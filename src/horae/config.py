@@ -258,7 +258,7 @@ ZONE: Final = text_that(_is_zone, "a time zone", "Europe/Berlin")
 ID: Final = text_that(is_id, "a name of at most 64 letters, digits, `.`, `_` and `-`")
 PATH: Final = SettingKind("a path", _path)
 PATHS: Final = several('paths such as ["/srv/git/plans.git"]', _path, os.pathsep)
-BENEATH: Final = SettingKind("a path relative to the plan root", _text)
+BENEATH: Final = text_that(lambda text: not os.path.isabs(text), "a path relative to the plan root")
 STORE: Final = matching(
     r"postgres(?:ql)?://.+", "a PostgreSQL address such as postgresql://host/horae"
 )
