@@ -423,8 +423,10 @@ class AgentLookup:
                 definition = parse_agent(section, file)
             except AgentError as error:
                 self.say(error)
-                if otherwise:
-                    return  # the first definition is that of the member
+                if otherwise:  # the first definition is that of the member
+                    origin = Origin(error.file, error.line)
+                    self._note_unread(otherwise, origin, error.reason, error.fix)
+                    return
                 continue
             if name := definition.name or otherwise:
                 yield Agent(name, definition, Origin(file, line))

@@ -117,6 +117,18 @@ def test_a_member_without_a_definition_is_an_agent_that_cannot_run(call: Call, h
     assert (ticked.code, "(the member has no :DEF:)" in ticked.err) == (6, True)
 
 
+def test_a_member_whose_definition_has_an_error_is_an_agent_that_cannot_run(
+    call: Call, home: Path
+) -> None:
+    with (home / "crew.org").open("a") as crew:
+        crew.write("* ada\n:PROPERTIES:\n:DEF: ada.org\n:INTERVAL: 10m\n:END:\n")
+    (home / "ada.org").write_text("* ada :agent:\n")
+    why = "the agent has no system prompt"
+    rows = {each["agent"]: each for each in call("agent", "list", "--json").data}
+    assert (rows["ada"]["where"], why in rows["ada"]["obstacle"]) == ("ada.org:1", True)
+    assert f"the agent 'ada' cannot run: {why}" in call("agent", "run", "ada").err
+
+
 def test_who_is_no_agent_or_rests_cannot_tick(call: Call, home: Path) -> None:
     with engine_up(home, HORAE_RUN_DRAIN="0s"):
         nobody = call("agent", "tick", "robin")
