@@ -332,6 +332,10 @@ def test_what_comes_is_shown_in_order(call: Call, tasks: Path) -> None:
     assert call("task", "next", "42", "-n", "1", *now, "--table").out == (
         "2026-03-25 Wed 13:00 UTC  #42  Weekly standup report  (scheduled)\n"
     )
+    call("task", "schedule", "42", "--cron", "0 9 * * MON", "--tz", "Europe/Berlin")
+    assert call("task", "next", "42", "-n", "1", *now, "--table").out == (
+        "2026-03-25 Wed 14:00 Europe/Berlin  #42  Weekly standup report  (scheduled)\n"
+    )
 
 
 def test_health_says_what_is_wrong_and_fails(call: Call, tasks: Path) -> None:

@@ -57,6 +57,17 @@ def test_people_read_sentences(call: Call, plan: Path) -> None:
     )
 
 
+def test_a_claim_in_a_file_that_git_does_not_track_says_that_it_is_not_committed(
+    call: Call, plan: Path
+) -> None:
+    git("init", "-q", ".")
+    said = "saved, not committed: the file is not tracked by git"
+    assert call("claim", plan.name, "Sow", "--agent", "wren", "--table").out == (
+        f"plan.org: Sow: claimed for wren\n{said}\n"
+    )
+    assert call("release", plan.name, "Sow", "--agent", "wren", "--json").data["note"] == said
+
+
 def test_a_lost_claim_is_exit_code_six_and_names_the_winner(call: Call, plan: Path) -> None:
     call("claim", "plan.org", "Sow", "--agent", "wren")
     ending = call("claim", "plan.org", "Sow", "--agent", "moss")

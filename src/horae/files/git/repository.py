@@ -134,6 +134,10 @@ _KEPT_BY_USER: Final = {
 }
 
 
+def why_uncommitted(was: FileState) -> str:
+    return f"saved, not committed: the file {_KEPT_BY_USER[was]}"
+
+
 class CommitResult(NamedTuple):
     sha: str | None
     words: str = ""
@@ -344,8 +348,7 @@ class Git:
         """Commit one file that we just edited; *was* is its state before that edit."""
         name = self._inside(path)
         if was in _KEPT_BY_USER:
-            words = f"saved, not committed: the file {_KEPT_BY_USER[was]}"
-            return CommitResult(None, f"{printable(name)}: {words}")
+            return CommitResult(None, f"{printable(name)}: {why_uncommitted(was)}")
         async with self.held():
             if was is FileState.ABSENT:
                 await self._git("add", "--", name)

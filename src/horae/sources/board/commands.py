@@ -510,9 +510,10 @@ class _TaskTime(NamedTuple):
 def _coming(task: Task, now: datetime, pauses: Mapping[str, Pause]) -> Iterator[_TaskTime]:
     gate = rules.moment(task.scheduled_for)
     waits = task.status not in rules.CLOSED and rules.is_schedule_blocked(task, now=now)
-    held = [_TaskTime(gate, task.id, task.title, "scheduled", "UTC")] if gate and waits else []
+    zone = task.timezone or "UTC"
+    held = [_TaskTime(gate, task.id, task.title, "scheduled", zone)] if gate and waits else []
     triggers = (
-        _TaskTime(each.at, task.id, task.title, "trigger", task.timezone or "UTC")
+        _TaskTime(each.at, task.id, task.title, "trigger", zone)
         for each in triggers_of(task, now, pause=pauses.get(f"task:{task.id}"))
     )
     return merge(held, triggers)

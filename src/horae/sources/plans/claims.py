@@ -22,7 +22,7 @@ from horae.errors import Exit, HoraeError
 from horae.files.edit import edit, spliced
 from horae.files.git.calls import Author, GitError, GitRefusedError, LocalOriginError
 from horae.files.git.layout import repository_of
-from horae.files.git.repository import FileState, Git, UpdateRefusal
+from horae.files.git.repository import FileState, Git, UpdateRefusal, why_uncommitted
 from horae.files.read import LIMIT, PlanFileError, StrPath, decoded, read_plan
 from horae.org.document import read
 from horae.org.plan import is_id
@@ -153,7 +153,8 @@ class HeadlineClaim:
         async with git.held():
             standing = await git.status(os.path.abspath(content.path))
             if standing in {FileState.UNTRACKED, FileState.IGNORED}:
-                return self._edit(change)
+                made = self._edit(change)
+                return replace(made, note=why_uncommitted(standing) if made.is_changed else None)
             if await git.origin() is not None:
                 return await self._at_origin(git, change, message)
             head = await git.head()
