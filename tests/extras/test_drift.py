@@ -10,6 +10,8 @@ Then attribution became a table, developed with A, B, C and E (E by its authors)
 once when all this was done: 47 of 55 and 1 of 75 false (59 of 75, 1 false). Since then A to D have all been
 developed with: A 60 of 60 and 0 false (75 of 75, 0 false), B 60 of 60 and 0 false (74 of 75, 0 false), C 52 of 58
 and 0 false (68 of 75, 0 false), D 52 of 55 and 0 false (72 of 75, 0 false).
+Set F, by a fifth author, scored once after that (its labels count as bodies): 36 of 40 titles found and 1 of 75
+false (65 of 75, 1 false).
 """
 
 import gc
@@ -100,11 +102,11 @@ def test_words_that_only_tempt_have_no_finding_beside_any_rule(line: str) -> Non
 
 
 def test_snippets_by_other_authors_are_judged_as_before() -> None:
-    for name, missed, false in (("a", 0, 0), ("b", 1, 0), ("c", 7, 0), ("d", 3, 0), ("e", 11, 1)):
+    for name, missed, false in (("a", 0, 0), ("b", 1, 0), ("c", 7, 0), ("d", 3, 0), ("e", 11, 1), ("f", 10, 1)):
         score = score_snippets(snippets(SETS / f"snippets_{name}.jsonl"))
         assert len(score.missed) <= missed
         assert len(score.false) <= false
-        assert len(score.false_in_titles) <= (name == "e")
+        assert len(score.false_in_titles) <= (name in "ef")
 
 
 @pytest.mark.parametrize(("marked", "when", "suggestion"), TRUE)
