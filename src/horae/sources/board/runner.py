@@ -376,7 +376,7 @@ class DispatchRunner:
             )
 
         card, _ = await self.board.change(
-            errand.task, decide, message=lambda task: f"Assign task #{task.id} to {errand.member}"
+            errand.task, decide, message=lambda task: f"Assign task #{task.id} to {errand.claimant}"
         )
         return card if reason is None else reason
 
