@@ -147,6 +147,19 @@ def test_before_the_first_engine_an_entry_says_when_it_would_fire(call: Call) ->
     )
 
 
+def test_before_the_first_engine_a_time_that_is_asked_about_is_compared_with_the_rule(
+    call: Call,
+) -> None:
+    Path("plan.org").write_text(PLAN)
+    said = call("why", "Digest@2026-05-01T10:00", "--at", NOON, "--table").out.splitlines()[-1]
+    assert said.endswith(
+        "its first scheduled time from 2026-05-01 Fri 10:00 Europe/Berlin on "
+        "is 2026-05-02 Sat 09:00 Europe/Berlin"
+    )
+    refused = call("why", "Digest@9999-12-31", "--at", NOON)
+    assert (refused.code, "the year must be from 2 to 9998" in refused.err) == (2, True)
+
+
 def test_before_the_first_engine_a_missing_program_is_named(call: Call) -> None:
     plan = "* Deploy\n:PROPERTIES:\n:SCHEDULE: 0 9 * * *\n:COMMAND: nosuch --x\n:END:\n"
     Path("plan.org").write_text(plan)

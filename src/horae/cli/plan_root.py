@@ -401,6 +401,7 @@ class WrittenEntry:
     twin: Origin | None = None  # of another entry with its :ID:
     shown_zone: str = ""  # of its next time, if that is not shown in its own zone
     cannot_run: str = ""  # why its command cannot start here, if it cannot
+    asked_at: datetime | None = None  # the time that is asked about
 
     @property
     def next_at(self) -> datetime | None:
@@ -420,9 +421,15 @@ class WrittenEntry:
                 self.item.rule, rules.OnDemandRule | rules.AfterRule | rules.CadenceRule
             )
             return text.no_time_left(self.item, self.now) if is_timed else said
-        next_at = text.moment_text(self.next_at, self.shown_zone or self.zone)
+        zone = self.shown_zone or self.zone
+        next_at = text.moment_text(self.next_at, zone)
         if isinstance(self.item.rule, rules.CadenceRule):
             return f"{said}; if it started now, the next tick would be at {next_at} (an estimate)"
+        if self.asked_at is not None:
+            coming = project.next_moment(self.item, self.asked_at - project.TINY)
+            first = text.moment_text(coming.at, zone) if coming else "none"
+            asked = text.moment_text(self.asked_at, zone)
+            return f"{said}; its first scheduled time from {asked} on is {first}"
         return f"{said}; its next scheduled time is {next_at}"
 
     @property

@@ -28,7 +28,7 @@ from horae.core.entry import Entry, PlanTask, Unarmed
 from horae.core.explain import length_text
 from horae.core.inbox import EntryFilter, EntrySort, EntryState, EntrySummary, filtered
 from horae.core.receipt import GOING, RECEIPT_STATUSES, Status
-from horae.core.service import Service
+from horae.core.service import Service, beyond, check_calendar
 from horae.core.text import (
     QUOTED,
     in_zone,
@@ -515,7 +515,8 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
         for index, each in enumerate(found[:1] if output.form is printing.Form.JSON else found):
             if index and output.is_text:
                 echo("")
-            print_answer(output, each.why_data(), each.print)
+            written = replace(each, asked_at=_asked_at(asked, each.zone))
+            print_answer(output, written.why_data(), written.print)
         return
     if at is None and output.is_text:
         connection.say_source(connection.engine_of(place))
@@ -531,6 +532,16 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
             continue
         echo("")
         each.print()
+
+
+def _asked_at(asked: explain.WhyQuestion, zone_name: str) -> datetime | None:
+    try:
+        window = asked.window(zone_name)
+    except OverflowError:
+        raise beyond() from None
+    if window is not None:
+        check_calendar(window.start, window.end)
+    return window and window.start
 
 
 def _why(
