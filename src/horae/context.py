@@ -378,6 +378,9 @@ class AgentLookup:
                 yield from self._defined(text, path)
 
     def _crew(self, manifest: str) -> Iterator[Agent]:
+        if not os.path.exists(manifest):
+            self.say(crew.source.missing_manifest(self._short(manifest)))
+            return
         text = self._text(manifest)
         if text is None:
             return

@@ -89,7 +89,7 @@ def test_a_member_without_a_time_limit_has_that_of_its_definition(tmp_path: Path
 def test_a_manifest_in_the_plan_root_is_named_from_there(tmp_path: Path) -> None:
     source = CrewSource(tmp_path / "crew.org", CrewCadence(START), root=tmp_path)
     [missing] = asyncio.run(source.scan({})).problems
-    assert str(missing) == "crew.org: does not exist"
+    assert str(missing) == ("crew.org: does not exist; write it, or correct the setting crew.def")
     (tmp_path / "crew.org").write_text(member("wren", ":DEF: wren.org"))
     [wren] = asyncio.run(source.scan({})).entries
     assert wren.item.origin.place == "crew.org:1"
@@ -196,7 +196,9 @@ def test_while_the_manifest_cannot_be_read_what_is_known_stands(tmp_path: Path) 
 def test_a_manifest_that_is_gone_takes_its_members_with_it(tmp_path: Path) -> None:
     scan = scanned(tmp_path)
     assert (scan.entries, scan.standing) == ((), ())
-    assert str(scan.problems[0]) == f"{tmp_path}/crew.org: does not exist"
+    assert str(scan.problems[0]) == (
+        f"{tmp_path}/crew.org: does not exist; write it, or correct the setting crew.def"
+    )
 
 
 @pytest.mark.parametrize("interval", ["3d", "0", "soon"])

@@ -67,13 +67,25 @@ class SingleKeeper:
         return f"* {name}\n:PROPERTIES:\n{drawer}:END:\n"
 
 
+def missing_manifest(name: str) -> PlanMissingError:
+    return PlanMissingError(name, "does not exist; write it, or correct the setting crew.def")
+
+
 @dataclass(frozen=True, slots=True)
 class Roster:
     manifest: Path  # relative paths of members start here
     root: Path = Path()  # messages name files relative to this
 
+    def text(self) -> str:
+        try:
+            return read_plan(self.manifest).text
+        except PlanMissingError:
+            raise missing_manifest(self.name(self.manifest)) from None
+        except PlanFileError as error:
+            raise error.below(self.root) from None
+
     def members(self) -> tuple[rules.Member, ...]:
-        return rules.parse_crew(read_plan(self.manifest).text, self.name(self.manifest)).members
+        return rules.parse_crew(self.text(), self.name(self.manifest)).members
 
     def agents(self) -> dict[str, Callable[[], Agent]]:
         return {each.name: partial(self.agent, each) for each in self.members()}
@@ -135,14 +147,12 @@ class CrewSource:
         is_in_plan = self.root is not None and roster.manifest.is_relative_to(self.root)
         is_bare = False if is_in_plan else None
         try:
-            content = read_plan(roster.manifest)
+            text = roster.text()
         except PlanMissingError as error:
-            problems = (error.below(roster.root),)
-            return Scan((), problems=problems, is_bare=True if is_in_plan else None)
+            return Scan((), problems=(error,), is_bare=True if is_in_plan else None)
         except PlanFileError as error:
-            problems = (error.below(roster.root),)
-            return Scan((), standing=("",), problems=problems, is_bare=is_bare)
-        entries = tuple(self._members(content.text))
+            return Scan((), standing=("",), problems=(error,), is_bare=is_bare)
+        entries = tuple(self._members(text))
         ticks = any(isinstance(each.item, Entry) for each in entries)
         reason = f"{self._file}: no agent ticks: the crew manifest lists none"
         fix = "add a heading for each agent, with a :DEF: that names its definition"
@@ -257,5 +267,6 @@ def _check_agent(
     return found
 
 
-def _unread(file: str, why: object, fix: str) -> Diagnostic:
-    return Diagnostic(file, 1, 1, UNREAD, Severity.ERROR, f"the file cannot be read: {why}", fix)
+def _unread(file: str, error: PlanFileError, fix: str) -> Diagnostic:
+    message = f"the file cannot be read: {error.reason}"
+    return Diagnostic(file, 1, 1, UNREAD, Severity.ERROR, message, fix)
