@@ -49,7 +49,7 @@ def _print_costs(found: CostReport, by: str) -> None:
             title = f"{each.entry}: " if each.entry else ""
             until = moment_text(each.until, found.zone)
             live = f", {each.expected} expected of runs in progress" if each.expected else ""
-            stands.append((f"{title}{each.budget}", f"{each.spent} spent{live}", until))
+            stands.append((f"{title}{each.budget}", f"{each.spent} used{live}", until))
         print_table(("budget", "in this period", "next period"), stands)
 
 
