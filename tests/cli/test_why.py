@@ -318,3 +318,14 @@ def test_a_paused_entry_is_resumed_before_it_is_run(kept: Call) -> None:
     assert kept("pause", "Asked for").code == 0
     way = "resume it with `horae resume 5`, then run it with `horae run 5`\n"
     assert kept("why", "Asked for").out.endswith(way)
+
+
+@pytest.mark.parametrize("has_ledger", [False, True])
+def test_run_says_why_a_headline_is_no_entry(
+    request: pytest.FixtureRequest, *, has_ledger: bool
+) -> None:
+    call: Call = request.getfixturevalue("kept" if has_ledger else "call")
+    Path("plan.org").write_text("* Sow\n:PROPERTIES:\n:SCHEDULE: @daily\n:END:\n")
+    ending = call("run", "Sow")
+    said = "Sow (plan.org:1): it does not run: there is a schedule but nothing to run; add"
+    assert (ending.code, said in ending.err) == (6, True)

@@ -22,10 +22,10 @@ from horae.cli import connection, options
 from horae.cli.connection import Place, read
 from horae.cli.moments import moment_or_length
 from horae.cli.output import Form, Output, clean, echo, form_options, print_answer
-from horae.cli.plan_root import PlanView, When
+from horae.cli.plan_root import PlanView, When, look_up
 from horae.client import Client, EngineUnreachableError
 from horae.core import actor, clock, views
-from horae.core.entry import PlanTask
+from horae.core.entry import PlanTask, Unarmed
 from horae.core.ports import RunPlace
 from horae.core.receipt import FINAL, HELD_BACK, Filed, ReasonCode, Status
 from horae.core.service import near_names
@@ -117,7 +117,19 @@ def run(
         if is_new and (hint := triggers.source.unread_hint(root)):
             echo(f"horae: {error}{hint}", err=True)
             return error.exit_code
+        if place.server is None:
+            _refuse_unarmed(entry, place, output)
         raise
+
+
+def _refuse_unarmed(word: str, place: Place, output: Output) -> None:
+    """Raise an error if a headline has that name and is no entry, as `why` explains it."""
+    silent, now = output._replace(is_silent=True), clock.SystemClock().now()
+    for each in look_up(word, place, silent, now=now):
+        if isinstance(each.item, Unarmed):
+            title = f"{each.item.title} ({each.item.origin})"
+            own: dict[str, Any] = {"code": "entry_state", "exit_code": Exit.CONFLICT}
+            raise HoraeError(f"{title}: {each.said}", **own, title=each.item.title) from None
 
 
 def _refuse_unwritten(word: str, place: Place, output: Output) -> None:
