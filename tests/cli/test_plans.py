@@ -242,6 +242,9 @@ def test_people_get_a_line_per_finding_with_its_fix(call: Call, tmp_path: Path) 
         "1 error in 1 file",
     ]
     assert call("check", "--table", "garden.org").out == "1 file checked, no problems\n"
+    Path("notes.txt").write_text("Buy milk.\n")
+    said = "horae: notes.txt has no headlines; a plan is an Org file (*.org)\n"
+    assert call("check", "--table", "notes.txt").err == said
 
 
 def test_people_get_a_row_per_headline_with_its_line(call: Call) -> None:

@@ -14,6 +14,8 @@ from horae.cli.simulate import simulate as command
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from calling import Call
+
 PLAN = """\
 * Digest :workflow:
 :PROPERTIES:
@@ -161,3 +163,12 @@ def test_a_rule_that_matches_no_date_is_counted_as_not_armed_and_what_is_done_is
     (tmp_path / "odd.org").write_text(f"* Never :workflow:\n{never}* DONE Old :workflow:\n{done}")
     _, _, err = call(capsys, str(tmp_path / "odd.org"), "--days", "1", "--tz", "UTC")
     assert "1 entry is not armed because of errors" in err
+
+
+def test_an_outage_outside_the_simulated_period_is_refused(call: Call, tmp_path: Path) -> None:
+    plan = "* Sow\n:PROPERTIES:\n:SCHEDULE: @daily\n:COMMAND: true\n:END:\n"
+    (tmp_path / "plan.org").write_text(plan)
+    for outage in ("2026-03-01T00:00/1d", "2026-06-01T00:00/1d"):
+        ending = call("simulate", "--from", "2026-04-01", "--days", "7", "--outage", outage)
+        said = f"--outage {outage} is outside the simulated 7 days from 2026-04-01 Wed"
+        assert (ending.code, said in ending.err) == (2, True)

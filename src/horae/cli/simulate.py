@@ -239,6 +239,10 @@ def simulate(
     capacity = gate.Capacity(settings.gate_slots, settings.crew_max_concurrent)
     breaks = [_outage(each, place) for each in outages]
     start_at = now.astimezone(UTC)
+    for text, gap in zip(outages, breaks, strict=True):
+        if gap.at + gap.length <= start_at or gap.at >= start_at + timedelta(days=days):
+            period = f"{days} days from {moment_text(start_at, place.key)}"
+            raise click.UsageError(f"--outage {text} is outside the simulated {period}.")
     known, filed = asyncio.run(_taken_over(history, items, now=start_at))
     if output.form is not Form.JSONL:
         _refuse_too_many(count_times(known, start_at, timedelta(days=days)), days)

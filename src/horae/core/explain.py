@@ -276,7 +276,9 @@ def _why_nothing_comes(found: Listed) -> str:
         case rules.OnDemandRule():
             how = entry_words(item, zone_name=place)
             only = "and runs only on request" if how == "on request" else f"and runs {how}"
-            return f"the entry has no schedule {only}"
+            name = item.origin.trigger
+            shows = f"; `horae trigger show {name}` shows the trigger" if name else ""
+            return f"the entry has no schedule {only}{shows}"
         case rules.AfterRule():
             return "the entry runs after other entries and has no schedule of its own"
         case rule if counts_from_end(rule):
