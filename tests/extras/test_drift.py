@@ -102,7 +102,14 @@ def test_words_that_only_tempt_have_no_finding_beside_any_rule(line: str) -> Non
 
 
 def test_snippets_by_other_authors_are_judged_as_before() -> None:
-    for name, missed, false in (("a", 0, 0), ("b", 1, 0), ("c", 7, 0), ("d", 3, 0), ("e", 11, 1), ("f", 10, 1)):
+    for name, missed, false in (
+        ("a", 0, 0),
+        ("b", 1, 0),
+        ("c", 7, 0),
+        ("d", 3, 0),
+        ("e", 11, 1),
+        ("f", 10, 1),
+    ):
         score = score_snippets(snippets(SETS / f"snippets_{name}.jsonl"))
         assert len(score.missed) <= missed
         assert len(score.false) <= false
