@@ -67,6 +67,7 @@ LEFT: Final = "undelivered"  # the event that says that an agent's work is not w
 PULSE: Final = timedelta(seconds=10)  # how often a quiet listener asks whether it is heard
 REQUEUE: Final = timedelta(seconds=1)  # between two looks at what waits in the queue
 SMALL: Final = 64 << 10  # bytes of output that are copied to the database
+TOGETHER: Final = 0.02  # seconds in which what others write is read together
 
 
 class LeaseLostError(HoraeError, code="lease_lost", exit_code=Exit.TEMPORARY):
@@ -546,6 +547,7 @@ class ClusterNode:
                     app.engine.note_change()
             if not events:
                 await self.clock.wait(self._to_leader, until=self.clock.now() + LOOK)
+            await asyncio.sleep(TOGETHER)
 
     async def _again(self, pause: timedelta, part: Callable[[], Awaitable[None]]) -> None:
         """Do a part again and again, also if the ledger was away."""

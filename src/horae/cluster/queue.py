@@ -170,9 +170,7 @@ class Carried(Launch):
             raise
 
     async def hear(self, events: Iterable[Event]) -> None:
-        # A starting receipt is running soon, and is looked at then.
-        some = (each for each in events if each.facts.get("status") != Status.STARTING)
-        told = {each.receipt for each in some if each.kind == "receipt"}
+        told = {each.receipt for each in events if each.kind == "receipt"}
         await self.look([n for n in told if n is not None and n in self._under_way])
 
     async def look(self, numbers: Sequence[int]) -> None:

@@ -49,7 +49,7 @@ _WRITE_LIKE: Final = "write it like postgresql://user@host:5432/database"
 LOCK: Final = 0x486F7261  # "Hora": held while changing a schema
 _BITS: Final = 48  # of an event's number, in the lock that announces it
 _WAIT: Final = 5.0  # seconds for a server to accept a listener
-_TOGETHER: Final = 0.005  # seconds in which notifications are collected
+_TOGETHER: Final = 0.02  # seconds in which notifications are collected
 _ALIVE: Final[dict[str, Any]] = {
     "keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3
 }  # fmt: skip
