@@ -82,7 +82,7 @@ from horae.process.processes import LOG_NAME, Processes
 from horae.process.run_settings import RunSettings
 from horae.sources import OutdatedError, agents, board, crew, outdated, plans, workflows
 from horae.sources.plans.runner import CommandRunner
-from horae.sources.plans.source import OrgSource, words_at
+from horae.sources.plans.source import OrgSource
 from horae.sources.triggers.runner import GithubPoller, PollError, PromptRunner
 from horae.sources.triggers.service import Triggers
 from horae.sources.triggers.source import Synced, TriggerSource, has_files, sync
@@ -435,10 +435,6 @@ def assemble(
         if engine.is_blank:
             raise EmptyPlanError(root)
 
-    def refuse_double(address: str) -> None:
-        if address.startswith("task:"):
-            board.tasks.refuse_double(context.board, address)
-
     context.poke = poke
     host = replace(host, place=replace(host.place, spending=context.spending))
     parts = AppParts(context, host, lambda: board.runner.busy_at(engine.gate))
@@ -459,21 +455,7 @@ def assemble(
         adopted=host.processes.adopted,
         spending=spending,
     )
-    service = Service(
-        **common,
-        ids=new_id,
-        agent_state=lambda text: crew.rules.agent_state(text),  # noqa: PLW0108 - loads it late
-        spending=lambda: context.spending,
-        poke=poke,
-        zone_name=context.zone_name,
-        machines=None if shared is None else shared.machines,
-        places=partial(words_at, root, context.zone_name),
-        unready=context.readiness.of_entries,
-        unassigned=context.why_unassigned,
-        refuse_start=refuse_blank,
-        refuse_name=refuse_double,
-        again=triggers.again,
-    )
+    service = context.service(refuse_start=refuse_blank, again=triggers.again)
     settings = settings or EngineSettings(config, **common, changed=poke)
     return App(
         context, host, engine, service, triggers, parts, runners, sources, settings,
@@ -674,10 +656,6 @@ def _is_there(path: Path) -> bool:
 
 def _commits(context: Context) -> Commits:
     return Commits(context.root, tuple(context.config.git_local or ()))
-
-
-def new_id() -> str:
-    return token_hex(6)
 
 
 async def start(app: App) -> bool:

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
+from secrets import token_hex
 from shutil import which
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -47,32 +48,28 @@ from horae.core.command import Unready, call_in
 from horae.core.entry import KEEPER, Entry, Origin, Work
 from horae.core.guarded import FILE, after_pull, before_pull
 from horae.core.ports import Clock, Listed, RunError, Trait
+from horae.core.service import Service
 from horae.core.source import Source
 from horae.core.spending import Spending
 from horae.core.tool_policy import ToolPolicy, ToolPolicyError
 from horae.errors import Exit, HoraeError
-from horae.files.git.calls import GitError
-from horae.files.git.layout import ArrivalsError, arrivals_at, remember
-from horae.files.git.trees import Commits, Trees, kept_words
 from horae.files.read import PlanFileError, PlanMissingError, find_plans, read_plan, short_name
 from horae.org.document import read
-from horae.org.plan import Diagnostic
-from horae.process.processes import Processes
-from horae.process.run_settings import RunSettings, unread, why_unready
-from horae.sources import agents, board, crew
-from horae.sources.plans.source import OrgSource
-from horae.sources.triggers.runner import agent_of, policy_for, unnamed
-from horae.sources.triggers.service import Triggers
-from horae.sources.triggers.source import Synced, sync
-from horae.sources.triggers.store import AgentCard, TriggerStore
+from horae.sources import agents, board, crew, plans, triggers
 
 if TYPE_CHECKING:
     from horae.cluster.queue import SharedLedger
     from horae.core.ports import Ledger
+    from horae.files.git.trees import Trees
+    from horae.org.plan import Diagnostic
+    from horae.process.processes import Processes
+    from horae.process.run_settings import RunSettings
     from horae.sources.agents.runner import Accounts, AgentHost, BlockAgents, Registry
     from horae.sources.board.rules import Members
     from horae.sources.board.tasks import Board
     from horae.sources.crew.source import CrewSource
+    from horae.sources.triggers.source import Synced
+    from horae.sources.triggers.store import AgentCard, TriggerStore
     from horae.store.ledger import SqlLedger
 
     Say = Callable[[HoraeError | Diagnostic], None]
@@ -80,6 +77,7 @@ if TYPE_CHECKING:
 _TAG: Final = ":agent:"
 _MOST_BROKEN: Final = 1000
 TRIGGER_FILES: Final = ".agentd: "  # what a note about these files begins with
+new_id: Final = partial(token_hex, 6)
 
 
 @dataclass
@@ -91,6 +89,7 @@ class Context:
     term: int = 1
     shared: SharedLedger | None = None  # of a cluster, if this machine leads it
     poke: Callable[[], None] = lambda: None  # lets the engine look again
+    zone: str = ""  # of the engine, if the settings have another one now
 
     @property
     def common(self) -> dict[str, Any]:
@@ -106,7 +105,30 @@ class Context:
 
     @cached_property
     def zone_name(self) -> str:
-        return self.config.zone or machine_zone().key
+        return self.zone or self.config.zone or machine_zone().key
+
+    def service(self, **parts: Any) -> Service:
+        """Return the service of this ledger; *parts* replace what is the same for all callers."""
+
+        def refuse_double(address: str) -> None:
+            if address.startswith("task:"):  # all else needs no board
+                board.tasks.refuse_double(self.board, address)
+
+        # Lambdas load what they need when it is called.
+        same: dict[str, Any] = {
+            **self.common,
+            "ids": new_id,
+            "poke": self.poke,
+            "zone_name": self.zone_name,
+            "machines": getattr(self.shared or self.ledger, "machines", None),
+            "places": lambda *at: plans.source.words_at(self.root, self.zone_name, *at),
+            "unready": lambda entries: self.readiness.of_entries(entries),  # noqa: PLW0108
+            "unassigned": self.why_unassigned,
+            "refuse_name": refuse_double,
+            "agent_state": lambda text: crew.rules.agent_state(text),  # noqa: PLW0108
+            "spending": lambda: self.spending,
+        }
+        return Service(**same | parts)
 
     @property
     def spending(self) -> Spending:
@@ -117,7 +139,7 @@ class Context:
 
     @cached_property
     def trigger_store(self) -> TriggerStore:
-        return TriggerStore(self.ledger, term=self.term)
+        return triggers.store.TriggerStore(self.ledger, term=self.term)
 
     @cached_property
     def tasks(self) -> str:
@@ -129,17 +151,21 @@ class Context:
 
     async def file_problems(self) -> list[str]:
         """Return what of the files an engine could not use, in its words; nothing is changed."""
+        from horae.files.git.trees import kept_words  # loads git
+
         now, environ = self.clock.now, known_names(self.config)
         members = crew_source(self.config, started_at=now(), root=self.root)
         readers: list[Source] = [
-            OrgSource(self.root, zone_name=self.zone_name, **self.limits),
+            plans.source.OrgSource(self.root, zone_name=self.zone_name, **self.limits),
             board.source.BoardSource(self.board, now=now),
             *([] if members is None else [members]),
         ]
         scans = [await each.scan(await self.ledger.index(each.name)) for each in readers]
         problems = [str(problem) for scan in scans for problem in scan.problems]
-        triggers = Triggers(**self.trigger_parts(secrets=secrets_of(self.config, may_call=False)))
-        found = await sync(str(self.root), triggers, environ=environ, dry_run=True)
+        parts = self.trigger_parts(secrets=secrets_of(self.config, may_call=False))
+        known = triggers.service.Triggers(**parts)
+        sync = triggers.source.sync
+        found = await sync(str(self.root), known, environ=environ, dry_run=True)
         broken = await self.ledger.entries_that_are(Trait.BROKEN, limit=_MOST_BROKEN)
         return [*problems, *trigger_notes(found, broken), *kept_words(self.root)]
 
@@ -169,7 +195,7 @@ class Context:
         why = board.dispatch.why_unassigned
         return "" if task is None else why(task, cards.ground, now=now, crew=members)
 
-    @property
+    @cached_property
     def readiness(self) -> Readiness:
         return Readiness(self)
 
@@ -238,6 +264,8 @@ class Readiness:
         return None
 
     def _of_headline(self, text: str, file: str) -> Unready | None:
+        from horae.process.run_settings import unread, why_unready  # loads processes
+
         try:
             call = call_in(text)
         except HoraeError as error:
@@ -270,13 +298,13 @@ class Readiness:
             reason = f"the agent {card.name} is disabled"
             return Unready(reason, "enable the agent in its file, or with a request")
         try:
-            policy = policy_for(card, tools)
+            policy = triggers.runner.policy_for(card, tools)
         except (HoraeError, ToolPolicyError) as error:
             return Unready(str(error), "correct its tool policy")
-        return self._of_agent(self._settings, agent_of(card), policy)
+        return self._of_agent(self._settings, triggers.runner.agent_of(card), policy)
 
     def of_nobody(self) -> Unready | None:
-        return self._of_agent(self._settings, unnamed(), None)
+        return self._of_agent(self._settings, triggers.runner.unnamed(), None)
 
     def _of_agent(
         self, registry: Registry, agent: Agent, tools: ToolPolicy | None
@@ -461,9 +489,9 @@ def block_agents(
         known = None if card is None or name is None else await card(name)
         registry = await asyncio.to_thread(known_agents)
         if known is not None:
-            agent = agent_of(known)
+            agent = triggers.runner.agent_of(known)
         else:
-            agent = unnamed() if name is None else registry.get(name)
+            agent = triggers.runner.unnamed() if name is None else registry.get(name)
         host = agents.runner.AgentHost(registry, processes, place, trees, accounts)
         return host, agent
 
@@ -538,6 +566,8 @@ class EngineSettings:
         return TrustReport(found.digest, found.waiting, cold, self._is_clone)
 
     async def refresh(self) -> list[str]:
+        from horae.files.git.layout import ArrivalsError
+
         own = self.config if self._is_clone else None
         try:
             written = await asyncio.to_thread(load, self.config.root, own=own)  # raises an error
@@ -558,6 +588,10 @@ class EngineSettings:
         return self.config.home != self.config.root
 
     async def _came_with_commit(self, found: WaitingSettings) -> bool:
+        from horae.files.git.calls import GitError  # a command without an engine needs no git
+        from horae.files.git.layout import arrivals_at, remember
+        from horae.files.git.trees import Commits
+
         unknown = [each for each in found.waiting if not each.commit]
         if not unknown or self._is_clone:
             return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -23,15 +23,14 @@ from horae.cli.group import is_local
 from horae.cli.options import NoRootError
 from horae.client import AsyncClient, Client, EngineUnreachableError, LeaderClient, ServerClient
 from horae.config import Config, SettingError, load
-from horae.core import clock, command
+from horae.core import clock
 from horae.core.actor import acting, own_actor, own_run, user_name
-from horae.core.ports import ANYBODY, LedgerDamagedError, LedgerError, LedgerNewerError, Listed
+from horae.core.ports import ANYBODY, LedgerDamagedError, LedgerError, LedgerNewerError
 from horae.core.service import Service
 from horae.core.text import is_number
 from horae.core.views import EngineFacts
 from horae.errors import Exit, HoraeError, ScheduleError
 from horae.files.read import StrPath
-from horae.sources import board, crew, plans
 from horae.store import database, sql
 from horae.store.ledger import SqlLedger
 from horae.store.lock import (
@@ -46,7 +45,6 @@ from horae.store.sqlite import SqliteLedger
 from horae.timing.zone import parse_rfc3339, zone
 
 if TYPE_CHECKING:
-    from horae.context import Context
     from horae.store.postgres import PostgresLedger
 
 T = TypeVar("T")
@@ -134,10 +132,6 @@ class Place(NamedTuple):
         is_from_root = not file.startswith(".") and os.path.exists(os.path.join(self.root, file))
         is_from_here = is_number(line) and not is_from_root and os.path.exists(file)
         return f"{os.path.abspath(file)}:{line}" if is_from_here else entry
-
-    def words_at(self, path: str, line: int) -> Iterator[str]:
-        """Yield what the ledger may call the entry at a line of a file that is named from here."""
-        return plans.source.words_at(self.root, self.zone.key, path, line)
 
     def moment(self, text: str | None) -> datetime | None:
         return None if text is None else moments.parse_moment(text, self.zone)
@@ -314,43 +308,19 @@ def through(client: Client, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
 
 
 def service_of(ledger: SqlLedger, place: Place, *, reads: CommandClock | None = None) -> Service:
-    def context() -> Context:
-        from horae.context import Context
+    from horae.context import Context  # not for what the engine answers
 
-        now = reads or CommandClock()
-        return Context(load(place.root), Path(place.root).absolute(), now, ledger)
-
-    async def unready(entries: Iterable[Listed]) -> Mapping[int, command.Unready]:
-        return await context().readiness.of_entries(entries)
-
-    async def unassigned(address: str) -> str:
-        return await context().why_unassigned(address)
-
-    def refuse_name(address: str) -> None:
-        if address.startswith("task:"):  # all else needs no board
-            board.tasks.refuse_double(board.commands.board_at(place.root), address)
-
+    now = reads or CommandClock()
+    term = 1 if place.store is None else ANYBODY  # in a shared ledger, in any term
+    root = Path(place.root).absolute()
+    context = Context(place.config, root, now, ledger, term, zone=place.zone.key)
     # An engine that runs knows better what cannot run, and of another time nobody knows.
     is_now = reads is not None and reads.at is None
     holder = holder_of(place.directory) if is_now else None
     is_asked = is_now and (holder is None or not holder.is_engine)
     is_used = holder is not None and holder.use is not LockUse.COMMAND
-    parts: dict[str, Any] = {
-        "ledger": ledger,
-        "clock": reads or CommandClock(),
-        "ids": new_id,
-        "zone_name": place.zone.key,
-        "term": 1 if place.store is None else ANYBODY,  # in a shared ledger, in any term
-        "machines": getattr(ledger, "machines", None),
-        "places": place.words_at,
-        "unready": unready if is_asked else None,
-        "unassigned": unassigned,
-        "is_over": is_now and place.store is None and not is_used,
-        "refuse_name": refuse_name,
-        "agent_state": lambda text: crew.rules.agent_state(text),  # noqa: PLW0108 - loads it late
-        "spending": lambda: context().spending,
-    }
-    return Service(**parts)
+    parts: dict[str, Any] = {} if is_asked else {"unready": None}
+    return context.service(is_over=is_now and place.store is None and not is_used, **parts)
 
 
 def actor_at(place: Place) -> str:

@@ -9,7 +9,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
-from horae.app import App, new_id
+from horae.app import App
+from horae.context import new_id
 from horae.core.actor import local_actor
 from horae.core.views import CannotRunError
 from horae.files.git.repository import Git, Logged, is_repository

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from commands import PipedCommand
-from horae.app import build, keep, new_id
+from horae.app import build, keep
 from horae.cli.status import print_status
 from horae.client import Client
 from horae.config import load
+from horae.context import new_id
 from horae.core.clock import SystemClock
 from horae.core.receipt import Status
 from horae.core.service import Service
