@@ -1686,6 +1686,7 @@ async def ended(
     *,
     memory: str | None = None,
     is_counted: bool = True,
+    reason: Reason | None = None,
 ) -> Filed:
     """Run a receipt to its end."""
     run = await one_run.start(ledger, filed.number, now=now, term=1)
@@ -1695,7 +1696,7 @@ async def ended(
         ledger,
         run.number,
         outcome,
-        reason=because("it ended"),
+        reason=reason or because("it ended"),
         now=now,
         term=1,
         memory=memory,
@@ -1889,6 +1890,21 @@ class CadenceSuite:
         await ledger.resume(entry.number, now=NOW + HOUR, term=1)
         assert [await run(Status.FAILED) for _ in range(2)] == [1, 2]
         assert (await ledger.entries())[0].is_armed
+
+    @story
+    async def test_what_a_user_cancels_counts_neither_as_failed_nor_as_recovered(
+        self, ledger: Ledger
+    ) -> None:
+        text = workflow("Poll", "* * * * *", "", ":PAUSE-AFTER: 2", ":OVERLAP: allow")
+        [entry] = await taken(ledger, text)
+        cancelled, found = Reason(ReasonCode.CANCELLED, "cancelled by ana"), []
+        for number, reason in enumerate((cancelled, None, cancelled, None)):
+            key = asked(f"manual:{number}", NOW)
+            [filed] = await ledger.add(entry.number, [key], now=NOW, term=1)
+            await ended(ledger, filed, Status.KILLED, NOW, reason=reason)
+            [listed] = await ledger.entries()
+            found.append((listed.failures, bool(listed.pause)))
+        assert found == [(0, False), (1, False), (1, False), (2, True)]
 
     @story
     async def test_a_bad_end_that_is_tried_again_is_no_failure_yet(self, ledger: Ledger) -> None:

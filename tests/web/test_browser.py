@@ -945,6 +945,7 @@ def test_what_fails_is_in_the_inbox_until_it_recovers_and_what_i_cancel_never(
     ended(person, "ever", cancel=True)
     person.until(lambda: "Work or not" in inbox_lines(person) or None)
     assert "Wait for ever" not in inbox_lines(person)
+    assert person.ask("entry-list?state=failing&search=ever", "GET")["entries"] == []
     count = person.ask("inbox?limit=0", "GET")["count"]
     person.until(lambda: person.driver.title == f"({count}) Now · Horae" or None)
     icon = person.one("#icon")

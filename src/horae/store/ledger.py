@@ -681,9 +681,11 @@ class Transaction:
             runs.append(_closing(end.run, final, reason, at, ended))
             if runs[-1]["cost"] is not None or runs[-1]["tokens"] is not None:
                 spenders.append((end.run, was.entry, moment(int(row[7]))))
+            is_result = ended.reason.code != ReasonCode.CANCELLED  # what a user ended is none
             if status in ENDS:
-                over.append(ReceiptOver(was.entry, row[5], status, ended.memory, ended.is_counted))
-            if status in BAD:
+                is_counted = ended.is_counted and is_result
+                over.append(ReceiptOver(was.entry, row[5], status, ended.memory, is_counted))
+            if status in BAD and is_result:
                 bad.add(was.entry)
             after[end.run] = was.entry, status, is_settled
         self.change_all("receipt.move", moves)
