@@ -339,6 +339,32 @@ async def test_what_waits_says_what_it_waits_for(tmp_path: Path) -> None:
 
 
 @story
+async def test_what_is_late_is_in_the_inbox_with_what_it_waits_for_and_not_listed_twice(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path, slots=1) as open_:
+        here = open_.here
+        await here.running("ever")
+        digest = await here.front.service.named("digest")
+        now = here.front.clock.now()
+        planned_at = now - timedelta(minutes=5)
+        waits = Receipt("manual:late", Status.WAITING, because("it is due"), planned_at, planned_at)
+        ledger = here.front.ledger
+        assert ledger is not None
+        [late] = await ledger.add(digest.number, [waits], now=now, term=1)
+        here.front.engine.note_change()
+
+        async def page() -> str:
+            text = await open_.page("/")
+            return text if "slot is free" in text else ""
+
+        text = await until(page)
+        line = text.partition(f'id="in{digest.number}"')[2].partition("</li>")[0]
+        assert re.search(r'class="status late".*no slot is free', line, re.DOTALL), line
+        assert f'id="waiting{late.number}"' not in text
+
+
+@story
 async def test_a_stall_stands_above_all_else(tmp_path: Path) -> None:
     async with opened(tmp_path) as there:
         here, engine = there.here, there.here.front.engine

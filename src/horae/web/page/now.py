@@ -47,11 +47,13 @@ async def now(asked: PageRequest) -> Sheet:
     inbox = await asked.context.inbox()
     asking = any(each.state is InboxState.APPROVAL for each in inbox.entries)
     shown = {each.entry for each in inbox.entries}
+    told = {receipt for each in inbox.entries for receipt in each.receipts}
     found = await front.triggers.approvals() if asking and front.triggers is not None else []
     obstacles = islice(front.engine.gate.obstacles(now=look.now), 100)
     values: dict[str, object] = {
         "stands": stands,
         "inbox": inbox,
+        "waiting": [each for each in stands.waiting if each.receipt not in told],
         "unarmed": [each for each in stands.unarmed if each.entry not in shown],
         "approvals": {each.receipt: each for each in found},
         "problems": _others(stands.problems, [*inbox.entries, *inbox.acknowledged]),

@@ -71,7 +71,8 @@ class BrowserRoute(Route):
     """A route for browsers only: a program that asks for no HTML gets errors as JSON."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        wants_html = "text/html" in Headers(scope=scope).get("accept", "")
-        if not wants_html or scope["path"].startswith("/api/"):
+        accepted = Headers(scope=scope).get("accept", "")
+        is_page = "text/html" in accepted or "text/event-stream" in accepted
+        if not is_page or scope["path"].startswith("/api/"):
             return Match.NONE, {}
         return super().matches(scope)
