@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 
 from core.world import story
+from horae.app import build, keep
+from horae.config import load
+from horae.web.api import asgi_app
+from horae.web.app import keys_of
+from waiting import until
+from web.browser import front_of
 from web.stage import engine
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
-
-    import httpx
 
     from web.stage import Here
 
@@ -168,6 +176,106 @@ async def test_the_schedule_of_a_trigger_is_changed_as_it_was_read(tmp_path: Pat
         kept = (await here.get("triggers/report"))["trigger_config"]
         assert kept == {**config, "expression": "0 8 * * MON-FRI"}
         assert done.headers["etag"] == (await look(here, "report"))[1]
+
+
+CREW = """\
+* wren
+:PROPERTIES:
+:DEF: writer.org
+:INTERVAL: 2h
+:END:
+
+* moss
+:PROPERTIES:
+:DEF: writer.org
+:END:
+
+* busy
+:PROPERTIES:
+:DEF: writer.org
+:INTERVAL: 2h
+:CONTINUOUS: true
+:END:
+"""
+WRITER = "* The writer :agent:\n:PROPERTIES:\n:RUNNER: command\n:COMMAND: cat\n:END:\n"
+SMOKE = """\
+# Every ten minutes.
+name: smoke
+agent: tester
+source:
+  type: cron
+  expression: "*/10 9-17 * * MON-FRI"  # in Berlin
+  timezone: Europe/Berlin
+prompt_template: "Smoke test of {{fire_time}}."
+"""
+
+
+@asynccontextmanager
+async def whole(root: Path) -> AsyncIterator[httpx.AsyncClient]:
+    """Give a client of an app with a crew and a workflow of a file."""
+    (root / ".agentd" / "agents").mkdir(parents=True)
+    (root / ".agentd" / "workflows").mkdir()
+    for name, text in (
+        ("horae.toml", 'zone = "UTC"\n[crew]\ndef = "crew.org"\n'),
+        ("crew.org", CREW),
+        ("writer.org", WRITER),
+        (".agentd/agents/tester.yml", "name: tester\ncommand: [cat]\n"),
+        (".agentd/workflows/smoke.yml", SMOKE),
+    ):
+        (root / name).write_text(text)
+    stop = asyncio.Event()
+    async with build(load(str(root))) as app:
+        keys = keys_of(app.config, app.data, clock=app.clock, **app.context.access)
+        wire = httpx.ASGITransport(asgi_app(front_of(app, keys)))
+        keeping = asyncio.create_task(keep(app, stop=stop))
+        await until(lambda: app.engine.turned_at)
+        async with httpx.AsyncClient(transport=wire, base_url="http://localhost") as client:
+            yield client
+        stop.set()
+        await keeping
+
+
+@story
+@pytest.mark.parametrize(
+    ("entry", "file", "schedule", "change"),
+    [
+        ("wren", "crew.org", "45m", (":INTERVAL: 2h\n:END:\n\n* m", ":INTERVAL: 45m\n:END:\n\n* m")),
+        ("moss", "crew.org", "45m", (".org\n:END:", ".org\n:INTERVAL: 45m\n:END:")),
+        ("smoke", ".agentd/workflows/smoke.yml", "weekdays at 8", ("*/10 9-17", "0 8")),
+    ],
+)  # fmt: skip
+async def test_an_interval_and_a_workflow_are_changed_in_their_files_and_given_back(
+    tmp_path: Path, entry: str, file: str, schedule: str, change: tuple[str, str]
+) -> None:
+    async with whole(tmp_path) as client:
+        path, was = f"/api/v1/entries/{entry}/schedule", (tmp_path / file).read_text()
+        asked = await client.get(path, params={"to": schedule})
+        told, tag = asked.json(), asked.headers["etag"]
+        assert [len(told[side]["next"]) for side in ("now", "then")] == [10, 10], told
+        assert told["now"]["next"] != told["then"]["next"]
+        rule = (await client.get(f"/api/v1/entries/{entry}")).json()["rule"]
+        assert told["now"]["words"] == rule
+        odd = (await client.get(path, params={"to": "whenever"})).json()["then"]
+        assert odd["reason"]
+        headers = {"If-Match": tag}
+        assert (await client.put(path, json={"schedule": "whenever"})).status_code == 400
+        done = await client.put(path, json={"schedule": schedule}, headers=headers)
+        assert done.status_code == 200, done.text
+        assert (tmp_path / file).read_text() == was.replace(*change)
+        assert (await client.put(path, json={"schedule": "3h"}, headers=headers)).status_code == 412
+        now = (await client.get(f"/api/v1/entries/{entry}")).json()["rule"]
+        assert now == told["then"]["words"] != rule
+        undone = await client.post("/api/v1/edits/undo", json={"undo": done.json()["undo"]})
+        assert undone.status_code == 200, undone.text
+        assert (tmp_path / file).read_text() == was
+        assert (await client.get(f"/api/v1/entries/{entry}")).json()["rule"] == rule
+
+
+@story
+async def test_an_agent_that_runs_continuously_has_no_interval_to_change(tmp_path: Path) -> None:
+    async with whole(tmp_path) as client:
+        told = await client.get("/api/v1/entries/busy/schedule", params={"to": "1h"})
+        assert told.json()["then"]["reason"] == ("the agent runs continuously, without an interval")
 
 
 @story

@@ -1,4 +1,4 @@
-"""The schedule of a headline: what another one would mean, and its change in the plan file."""
+"""The schedule of an entry: what another one would mean, and its change where it is written."""
 
 from __future__ import annotations
 
@@ -7,19 +7,27 @@ import os
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
-from msgspec import structs
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from horae.app import check
 from horae.core.actor import Scope
-from horae.core.entry import CronRule, Entry, anchored_item, schedule_rule
+from horae.core.entry import (
+    KEEPER,
+    CadenceRule,
+    CronRule,
+    Entry,
+    Unarmed,
+    anchored_item,
+    schedule_rule,
+)
 from horae.core.ports import Listed
-from horae.core.project import project
+from horae.core.project import project, unpaused
 from horae.core.text import words, written_rule
 from horae.core.views import Shape, Time, zoned
 from horae.errors import Exit, HoraeError
@@ -27,11 +35,13 @@ from horae.files.edit import Splice, spliced
 from horae.files.git.calls import call
 from horae.files.git.layout import repository_of
 from horae.files.read import Content, read_plan
+from horae.files.yaml import YamlMap, read_yaml
 from horae.org.document import read
 from horae.org.headline import properties
-from horae.org.plan import Plan, Span
+from horae.org.plan import Span, Stamp
 from horae.sources.plans.arming import scan_plan
 from horae.sources.plans.done import Edit, PlanHeadline
+from horae.timing.duration import first_delay, parse_cadence
 from horae.web.answer import as_json
 from horae.web.fields import Fields, Required, Text, about
 from horae.web.front import EditAnswer, Front, PlannedEdit, offered, tag_of_entry
@@ -40,6 +50,7 @@ from horae.web.router import ChangedError, Routes
 routes = Routes()
 FIRES: Final = 10
 _FAR: Final = datetime(9998, 1, 1, tzinfo=UTC)
+_HOURLY: Final = "1h"  # the interval of an agent that has none
 _STAMP: Final = re.compile(r"<[^<>\n]+>")
 _SCHEDULE: Final = "/api/v1/entries/{entry:path}/schedule"
 
@@ -48,14 +59,14 @@ class PlanScheduleError(HoraeError, code="plan_schedule", exit_code=Exit.USAGE):
 
 
 class ScheduleMeaning(Shape, frozen=True, kw_only=True):
-    written: str  # as in the plan
+    written: str  # as in the file
     words: str | None  # null: it is not armed
     reason: str | None  # why it is not armed
     next: tuple[Time, ...]
 
 
 class ScheduleView(Shape, frozen=True, kw_only=True):
-    """The schedule of an entry in its plan, or of a proposed one."""
+    """The schedule of an entry, and a proposed one."""
 
     entry: int
     title: str
@@ -67,96 +78,212 @@ class ScheduleView(Shape, frozen=True, kw_only=True):
     warnings: tuple[str, ...]  # also of the prose
 
 
-class _Place(NamedTuple):
-    found: Listed
-    file: str
-    content: Content
+class _Place:
+    """Where the schedule of an entry is written: at the headline of a plan."""
 
+    key = "SCHEDULE"
+
+    def __init__(self, found: Listed, content: Content, zone_name: str) -> None:
+        self.found, self.file = found, found.item.origin.file
+        self.content, self.zone_name = content, zone_name
+
+    @property
+    def tag(self) -> str:
+        return self.content.digest
+
+    @cached_property
     def headline(self) -> PlanHeadline:
-        return headline_of(self.content, self.found)
+        """The headline of the entry, where the ledger has it or where it is now."""
+        plan, mark, origin = read(self.content.text), self.found.mark, self.found.item.origin
+        lines = [each.line for each in plan.places()]
+        name = mark.address.removeprefix("id:")
+        here = [
+            index
+            for index, each in enumerate(plan.headlines)
+            if each.props.get("ID") == name
+            or (each.title == mark.title and lines[index] == origin.line)
+        ]
+        if len(here) != 1:
+            raise PlanScheduleError(
+                f"{mark.title!r} is no longer at {origin}; try again when the plan has been read"
+            )
+        return PlanHeadline(plan, here[0], self.content.path)
+
+    @property
+    def line(self) -> int:
+        return self.headline.plan.places()[self.headline.index].line
+
+    @property
+    def rule_line(self) -> int:
+        """The line of the schedule itself, for its author."""
+        headline = self.headline.headline
+        drawer, planning = headline.drawer, headline.planning
+        lines = [] if drawer is None else list(properties(headline.text, drawer))
+        at = next((each.line.start for each in lines if each.key == self.key), 0)
+        if not at and planning is not None and planning.scheduled is not None:
+            at = planning.scheduled.start
+        return self.line + headline.text.count("\n", 0, at)
+
+    @property
+    def _stamp(self) -> Stamp | None:
+        planning = self.headline.headline.planning
+        return planning.scheduled if planning else None
 
     def written(self) -> str:
-        headline = self.headline().headline
-        stamp = headline.planning.scheduled if headline.planning else None
-        return headline.props.get("SCHEDULE") or (stamp.text if stamp else "")
+        stamp = self._stamp
+        return self.headline.headline.props.get("SCHEDULE") or (stamp.text if stamp else "")
+
+    def splices(self, schedule: str) -> Sequence[Splice]:
+        stamp = self._stamp
+        if stamp is None or self.key in self.headline.headline.props:
+            edits = self.headline.property_edits({self.key: schedule})
+        elif _STAMP.fullmatch(schedule):
+            edits = [Edit(Span(stamp.start, stamp.end), schedule)]
+        else:
+            example = "<2026-06-06 Sat 09:00 +1w>"
+            raise PlanScheduleError(f"this entry has a timestamp; write one, such as {example}")
+        return self.headline.splices(edits)
+
+    def meant(self, text: str, schedule: str, now: datetime) -> Entry | Unarmed | None:  # noqa: ARG002
+        """Return the entry as the engine would read it from this text of the file."""
+        scanned = scan_plan(read(text), file=self.file, zone_name=self.zone_name)
+        item = next((each.item for each in scanned if each.item.origin.line == self.line), None)
+        return item and anchored_item(item, now=now, was=self.found.item)
 
 
-def headline_of(content: Content, found: Listed) -> PlanHeadline:
-    """Return the headline of an entry, where the ledger has it or where it is now."""
-    plan, mark = read(content.text), found.mark
-    lines = [each.line for each in plan.places()]
-    name = mark.address.removeprefix("id:")
-    here = [
-        index
-        for index, each in enumerate(plan.headlines)
-        if each.props.get("ID") == name
-        or (each.title == mark.title and lines[index] == found.item.origin.line)
-    ]
-    if len(here) != 1:
-        where = f"{found.item.origin.file}:{found.item.origin.line}"
-        raise PlanScheduleError(
-            f"{mark.title!r} is no longer at {where}; try again when the plan has been read"
-        )
-    return PlanHeadline(plan, here[0], content.path)
+class _Member(_Place):
+    """The interval of an agent, in the manifest of the crew."""
+
+    key = "INTERVAL"
+
+    def written(self) -> str:
+        return self.headline.headline.props.get(self.key, _HOURLY)
+
+    def meant(self, text: str, schedule: str, now: datetime) -> Entry | Unarmed | None:  # noqa: ARG002
+        item = self.found.item
+        if not isinstance(item, Entry) or not isinstance(item.rule, CadenceRule):
+            return item
+        if schedule == self.written():
+            return item
+        if parse_cadence(self.written()) != item.rule.base:
+            raise PlanScheduleError("the agent runs continuously, without an interval")
+        base, waited = parse_cadence(schedule), now - item.ended_at if item.ended_at else None
+        first_at = now.replace(microsecond=0) + first_delay(base, waited)
+        return replace(item, rule=replace(item.rule, base=base, first_at=first_at))
 
 
-def schedule_splices(headline: PlanHeadline, schedule: str) -> Sequence[Splice]:
-    planning, props = headline.headline.planning, headline.headline.props
-    stamp = planning.scheduled if planning else None
-    if "\n" in schedule or "\r" in schedule:
-        raise PlanScheduleError("a schedule is one line")
-    if stamp is None or "SCHEDULE" in props:
-        return headline.splices(headline.property_edits({"SCHEDULE": schedule}))
-    if not _STAMP.fullmatch(schedule):
-        example = "<2026-06-06 Sat 09:00 +1w>"
-        raise PlanScheduleError(f"this entry has a timestamp; write one, such as {example}")
-    return headline.splices([Edit(Span(stamp.start, stamp.end), schedule)])
+class _Workflow(_Place):
+    """The cron expression of a workflow, in its file in `.agentd`."""
+
+    @cached_property
+    def _source(self) -> YamlMap:
+        data = read_yaml(self.content.text, name=self.file)
+        known = data.values() if isinstance(data, YamlMap) else ()
+        parts = (each for each in known if isinstance(each, YamlMap) and "expression" in each)
+        if (found := next(parts, None)) is None:
+            raise PlanScheduleError(f"{self.file} has no cron expression; change it there")
+        return found
+
+    @property
+    def expression(self) -> str:
+        return str(self._source["expression"])
+
+    @property
+    def line(self) -> int:
+        return self._source.places["expression"].line
+
+    rule_line = line
+
+    def written(self) -> str:
+        item = self.found.item
+        return written_rule(item.rule) if isinstance(item, Entry) else ""
+
+    def splices(self, schedule: str) -> Sequence[Splice]:
+        text, place = self.content.text, self._source.places["expression"]
+        start = len(text[: place.start].encode())
+        length = len(text[place.start : place.end].encode())
+        cron = written_rule(_cron_of(self.found, schedule).rule)
+        return [Splice(start, start + length, f'"{cron}"'.encode())]
+
+    def meant(self, text: str, schedule: str, now: datetime) -> Entry | Unarmed | None:  # noqa: ARG002
+        return _cron_of(self.found, schedule)
 
 
-async def _place(front: Front, word: str) -> _Place:
-    found = await front.service.named(word)
-    root, file = offered(front.root, "plan root"), found.item.origin.file
-    if found.source != "org" or found.gone_at is not None:
-        raise PlanScheduleError(f"{found.mark.title!r} is not defined in a plan; change it there")
-    content = await asyncio.to_thread(read_plan, root / file, root=root)
-    return _Place(found, file, content)
+class _Trigger(_Workflow):
+    """The cron expression of a trigger that no file has."""
+
+    line = rule_line = 1
+
+    @property
+    def tag(self) -> str:
+        return tag_of_entry(self.found)
+
+    def splices(self, schedule: str) -> Sequence[Splice]:  # noqa: ARG002
+        return ()
 
 
-def of_trigger(found: Listed) -> Entry | None:
-    """Return the entry of a trigger by cron that no file defines."""
+def _cron_of(found: Listed, schedule: str) -> Entry:
+    """Return the entry of a trigger with another schedule."""
     item = found.item
-    if not isinstance(item, Entry) or found.source != "trigger" or found.gone_at is not None:
+    assert isinstance(item, Entry), "only those can be scheduled"
+    rule = schedule_rule(schedule, zone_name=item.zone)
+    if not isinstance(rule, CronRule):
+        raise PlanScheduleError("a trigger needs a schedule that cron can express")
+    return replace(item, rule=rule)
+
+
+def schedule_kind(found: Listed) -> type[_Place] | None:
+    """Return what has the schedule of an entry, if its page can change it."""
+    item, is_keeper = found.item, found.mark.address == f"agent:{KEEPER}"
+    if found.gone_at is not None or is_keeper or item.origin.file.startswith("/"):
         return None
-    return item if item.origin.trigger and isinstance(item.rule, CronRule) else None
+    if found.source == "org":
+        return _Place
+    match item:
+        case Entry(rule=CadenceRule()) if found.source == "crew":
+            return _Member
+        case Entry(rule=CronRule()) if found.source == "trigger":
+            return _Trigger if item.origin.trigger else _Workflow
+    return None
 
 
-def _trigger_meaning(item: Entry, written: str, now: datetime) -> tuple[ScheduleMeaning, str]:
-    """Return what a schedule would mean for a trigger, and how it is stored."""
-    try:
-        rule = schedule_rule(written, zone_name=item.zone)
-        if not isinstance(rule, CronRule):
-            raise PlanScheduleError("a trigger needs a schedule that cron can express")
-    except HoraeError as error:
-        return ScheduleMeaning(written=written, words=None, reason=str(error), next=()), ""
-    return _coming(structs.replace(item, rule=rule), written, now), written_rule(rule)
+async def _place(front: Front, found: Listed) -> _Place:
+    root, file, kind = (
+        offered(front.root, "plan root"),
+        found.item.origin.file,
+        schedule_kind(found),
+    )
+    if kind is None:
+        raise PlanScheduleError(f"the schedule of {found.mark.title!r} cannot be changed here")
+    content = Content(file, b"", "")
+    if kind is not _Trigger:
+        content = await asyncio.to_thread(read_plan, root / file, root=root)
+    return kind(found, content, front.zone_name)
 
 
-def _coming(item: Entry, written: str, now: datetime) -> ScheduleMeaning:
-    coming = tuple(zoned(each.at, item.zone) for each in islice(project(item, now, _FAR), FIRES))
+def _meaning(item: Entry | Unarmed | None, written: str, now: datetime) -> ScheduleMeaning:
+    if not isinstance(item, Entry):
+        reason = "this is not a schedule" if item is None else item.reason
+        return ScheduleMeaning(written=written, words=None, reason=reason, next=())
+    coming = tuple(
+        zoned(each.at, item.zone) for each in islice(project(unpaused(item), now, _FAR), FIRES)
+    )
     said = words(item.rule, zone_name=item.zone)
     return ScheduleMeaning(written=written, words=said, reason=None, next=coming)
 
 
-def _meaning(plan: Plan, written: str, place: _Place, line: int, front: Front) -> ScheduleMeaning:
-    now, known = front.clock.now(), place.found.item
-    scanned = scan_plan(plan, file=place.file, zone_name=front.zone_name)
-    item = next((each.item for each in scanned if each.item.origin.line == line), None)
-    if item is not None:
-        item = anchored_item(item, now=now, was=known)
-    if not isinstance(item, Entry):
-        reason = "this is not a schedule" if item is None else item.reason
-        return ScheduleMeaning(written=written, words=None, reason=reason, next=())
-    return _coming(item, written, now)
+def _proposed(
+    place: _Place, schedule: str, now: datetime
+) -> tuple[Sequence[Splice], ScheduleMeaning]:
+    """Return how another schedule is written, and what it means."""
+    try:
+        if "\n" in schedule or "\r" in schedule:
+            raise PlanScheduleError("a schedule is one line")
+        made = place.splices(schedule)
+        text = spliced(place.content.data, made).decode()
+        return made, _meaning(place.meant(text, schedule, now), schedule, now)
+    except HoraeError as error:
+        return (), ScheduleMeaning(written=schedule, words=None, reason=str(error), next=())
 
 
 class Blame(NamedTuple):
@@ -167,13 +294,13 @@ class Blame(NamedTuple):
 
 
 async def rule_blame(root: Path, found: Listed) -> Blame | None:
-    file = found.item.origin.file
-    top = repository_of(root / file)
-    if top is None:
+    file, kind = found.item.origin.file, schedule_kind(found)
+    top = None if kind is None else repository_of(root / file)
+    if kind is None or top is None:
         return None
     try:
         content = await asyncio.to_thread(read_plan, root / file, root=root)
-        line = _rule_line(headline_of(content, found))
+        line = kind(found, content, "").rule_line
         where = ("-p", f"-L{line},{line}", "--", os.path.relpath(root / file, top))
         said = await call(os.fspath(top), "blame", *where)
     except HoraeError:
@@ -186,118 +313,91 @@ async def rule_blame(root: Path, found: Listed) -> Blame | None:
     return Blame(commit, known.get("author", ""), at, known.get("summary", ""))
 
 
-def _rule_line(here: PlanHeadline) -> int:
-    headline = here.headline
-    drawer, planning = headline.drawer, headline.planning
-    lines = [] if drawer is None else list(properties(headline.text, drawer))
-    at = next((each.line.start for each in lines if each.key == "SCHEDULE"), 0)
-    if not at and planning is not None and planning.scheduled is not None:
-        at = planning.scheduled.start
-    return here.plan.places()[here.index].line + headline.text.count("\n", 0, at)
-
-
 class ScheduleQuery(Fields, frozen=True):
-    to: Annotated[Text, about("another schedule: words, cron, or a timestamp")] = ""
+    to: Annotated[Text, about("another schedule: words, cron, a timestamp or an interval")] = ""
 
 
 @routes.get(_SCHEDULE, Scope.READ, answer=ScheduleView, also=(404,), has_tag=True)
 async def schedule(front: Front, entry: str, query: ScheduleQuery) -> Response:
-    """Show the schedule of an entry of a plan or of a trigger, and what another one would mean."""
-    wanted, listed = query.to.strip(), await front.service.named(entry)
-    if (item := of_trigger(listed)) is not None:
-        now = front.clock.now()
-        then = _trigger_meaning(item, wanted, now)[0] if wanted else None
-        view = ScheduleView(
-            entry=listed.number,
-            title=listed.mark.title,
-            file=item.origin.file,
-            line=item.origin.line,
-            zone=item.zone,
-            now=_coming(item, written_rule(item.rule), now),
-            then=then,
-            warnings=(),
-        )
-        return as_json(view, headers={"ETag": f'"{tag_of_entry(listed)}"'})
-    place = await _place(front, entry)
+    """Show the schedule of an entry, and what another one would mean."""
+    place, wanted = await _place(front, await front.service.named(entry)), query.to.strip()
+    now, found, zone = front.clock.now(), place.found, front.zone_name
 
     def look() -> ScheduleView:
-        headline, found = place.headline(), place.found
-        line, zone = headline.plan.places()[headline.index].line, front.zone_name
-        then, warnings = None, []
+        text, then, warnings = place.content.text, None, []
         if wanted:
-            data = spliced(place.content.data, schedule_splices(headline, wanted))
-            text, judge = data.decode(), partial(check, name=place.file, zone=zone)
-            then, now = _meaning(read(text), wanted, place, line, front), front.clock.now()
-            known = {(each.code, each.message) for each in judge(place.content.text, now=now)}
-            odd = (each for each in judge(text, now=now) if (each.code, each.message) not in known)
-            warnings = [f"line {each.line}: {each.message}" for each in odd]
+            made, then = _proposed(place, wanted, now)
+            judge = partial(check, name=place.file, zone=zone, now=now)
+            after = spliced(place.content.data, made).decode()
+            if type(place) is _Place:
+                known = {(each.code, each.message) for each in judge(text)}
+                odd = (each for each in judge(after) if (each.code, each.message) not in known)
+                warnings = [f"line {each.line}: {each.message}" for each in odd]
         return ScheduleView(
             entry=found.number,
             title=found.mark.title,
             file=place.file,
-            line=line,
+            line=place.line,
             zone=found.item.zone if isinstance(found.item, Entry) else zone,
-            now=_meaning(headline.plan, place.written(), place, line, front),
+            now=_meaning(place.meant(text, place.written(), now), place.written(), now),
             then=then,
             warnings=tuple(warnings),
         )
 
-    shown = await asyncio.to_thread(look)
-    return as_json(shown, headers={"ETag": f'"{place.content.digest}"'})
+    return as_json(await asyncio.to_thread(look), headers={"ETag": f'"{place.tag}"'})
 
 
 class ScheduleChange(Fields, frozen=True):
-    schedule: Annotated[Required, about("the new schedule: words, cron, or a timestamp")]
+    schedule: Annotated[
+        Required, about("the new schedule: words, cron, a timestamp or an interval")
+    ]
 
 
 @routes.add("PUT", _SCHEDULE, Scope.EDIT, answer=EditAnswer, body=ScheduleChange, has_tag=True)
 async def change_schedule(
     front: Front, entry: str, body: ScheduleChange, if_match: str | None
 ) -> Response:
-    """Change the schedule of an entry in its plan, or of a trigger; with If-Match only as read."""
-    wanted, listed = body.schedule.strip(), await front.service.named(entry)
-    if (item := of_trigger(listed)) is not None:
-        return await _change_trigger(front, listed, item, wanted, if_match)
-    place = await _place(front, entry)
-    title, root = place.found.mark.title, offered(front.root, "plan root")
+    """Change the schedule of an entry where it is written; with If-Match only as read."""
+    place, wanted = await _place(front, await front.service.named(entry)), body.schedule.strip()
+    found, root = place.found, offered(front.root, "plan root")
 
     def splices(content: Content) -> Sequence[Splice]:
-        headline = headline_of(content, place.found)
-        made = schedule_splices(headline, wanted)
-        line = headline.plan.places()[headline.index].line
-        meaning = _meaning(read(spliced(content.data, made).decode()), wanted, place, line, front)
+        here = type(place)(found, content, front.zone_name)
+        made, meaning = _proposed(here, wanted, front.clock.now())
         if meaning.reason is not None:
             raise PlanScheduleError(meaning.reason)
         return made
 
-    planned = PlannedEdit(
-        root / place.file,
-        place.file,
-        f"Change the schedule of {title}",
-        splices,
-        lambda: front.engine.rescan("org"),
-        root,
-        if_match,
-    )
-    made = await front.edits.make(front, planned)
+    async def read_again() -> None:
+        if isinstance(place, _Workflow):
+            content = await asyncio.to_thread(read_plan, root / place.file, root=root)
+            await _set_cron(front, found, _Workflow(found, content, "").expression)
+        await front.engine.rescan(found.source)
+
+    if isinstance(place, _Trigger):
+        splices(place.content)
+        if if_match not in {None, place.tag}:
+            raise ChangedError
+        await _set_cron(front, found, written_rule(_cron_of(found, wanted).rule))
+        await front.engine.rescan(found.source)
+        tag = tag_of_entry(await front.service.named(str(found.number)))
+        made = EditAnswer(file=str(found.item.origin), changed=True, digest=tag)
+    else:
+        words = f"Change the schedule of {found.mark.title}"
+        planned = PlannedEdit(
+            root / place.file, place.file, words, splices, read_again, root, if_match
+        )
+        made = await front.edits.make(front, planned)
     return as_json(made, headers={"ETag": f'"{made.digest}"'})
 
 
-async def _change_trigger(
-    front: Front, found: Listed, item: Entry, wanted: str, if_match: str | None
-) -> Response:
-    meaning, cron = _trigger_meaning(item, wanted, front.clock.now())
-    if meaning.reason is not None:
-        raise PlanScheduleError(meaning.reason)
-    if if_match not in {None, tag_of_entry(found)}:
-        raise ChangedError
-    config = {"type": "cron", "expression": cron, "timezone": item.zone}
-    name = found.mark.address.removeprefix("trigger:")
-    await offered(front.triggers, "triggers").update(name, {"trigger_config": config})
-    await front.engine.rescan("trigger")
-    tag = tag_of_entry(await front.service.named(str(found.number)))
-    made = EditAnswer(file=str(item.origin), changed=True, digest=tag)
-    return as_json(made, headers={"ETag": f'"{tag}"'})
+async def _set_cron(front: Front, found: Listed, expression: str) -> None:
+    name, triggers = (
+        found.mark.address.removeprefix("trigger:"),
+        offered(front.triggers, "triggers"),
+    )
+    config = (await triggers.find(name)).definition.kind.shown()
+    await triggers.update(name, {"trigger_config": {**config, "expression": expression}})
 
 
 class UndoRequest(Fields, frozen=True):

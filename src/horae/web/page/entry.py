@@ -16,7 +16,7 @@ from horae.core.receipt import BAD, ENDS, OPEN, RECEIPT_STATUSES
 from horae.core.text import written_rule
 from horae.core.views import EntryLine, RequestError, entry_row
 from horae.org.document import read
-from horae.sources.plans.routes import of_trigger
+from horae.sources.plans.routes import schedule_kind
 from horae.timing.cron import is_phrase
 from horae.web.front import tag_of_entry
 from horae.web.page.agent import agent_facts
@@ -45,9 +45,7 @@ async def entry(asked: PageRequest) -> Sheet:
     values |= {"schedule": "", "cannot_run": await service.cannot_run(found)}
     values |= {"forecast": None, "text": "", "policies": [], "trend": None, "blame": None}
     values |= {"agent": None, "statuses": RECEIPT_STATUSES}
-    is_planned = found.source == "org" and found.gone_at is None
-    is_own = of_trigger(found) is not None
-    values["can_schedule"] = is_own or (is_planned and asked.front.root is not None)
+    values["can_schedule"] = schedule_kind(found) is not None and asked.front.root is not None
     values["tags"] = await asked.context.tags(found)
     values["tag"] = tag_of_entry(found)
     if isinstance(item, Entry):
@@ -66,8 +64,7 @@ async def entry(asked: PageRequest) -> Sheet:
         ends = await asked.ledger.receipts(entry=found.number, statuses=ENDS, limit=TREND)
         row = entry_row(found, item.zone, EntryState.ARMED, ends.receipts)
         values["trend"] = trend(row.ends, look)
-        if found.source == "org":
-            values["blame"] = await asked.context.blame(found)
+        values["blame"] = await asked.context.blame(found)
         if item.agents or values["is_agent"]:
             values["agent"] = await agent_facts(asked, found, item.agents or (line.title,))
         agent = values["agent"]

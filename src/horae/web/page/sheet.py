@@ -240,7 +240,7 @@ class PageContext:
 
     async def blame(self, found: Listed) -> Blame | None:
         """Return the commit that last changed the rule of an entry, if its plan is under git."""
-        if self.root is None or found.gone_at is not None:
+        if self.root is None:
             return None
         key = found.item.origin.file, found.mark.address, found.mark.rule
         if key not in self._blames:
