@@ -117,30 +117,6 @@ def test_a_timer_finds_its_service_beside_it(call: Call) -> None:
     assert ":CATCHUP:  latest\n:JITTER:   5m\n" in ending.out
 
 
-def test_an_alert_follows_its_job_and_both_are_known_again(call: Call, tmp_path: Path) -> None:
-    (tmp_path / "plan.org").write_text("* Mine\n:PROPERTIES:\n:ID: report\n:END:\n")
-    line = ("import", "systemd", str(EXAMPLES / "report.timer"), "--into", "plan.org", *AT)
-    ending = call(*line)
-    assert "'Tell the team about report': runs when report-2 has failed" in ending.err
-    written = (tmp_path / "plan.org").read_text()
-    assert ":ID:       report-2\n" in written
-    assert ":COMMAND: /usr/local/bin/notify report\n:AFTER:   failed of report-2\n" in written
-    found = call("check", "plan.org", "--json").data
-    assert {each["code"] for each in found} <= {"program"}, "what this machine lacks, at most"
-    again = call(*line)
-    assert again.err.count("plan.org already has this job as ") == 2
-    assert (tmp_path / "plan.org").read_text() == written
-
-
-def test_an_alert_is_not_written_without_what_it_follows(call: Call, tmp_path: Path) -> None:
-    (tmp_path / "x.timer").write_text("[Timer]\nOnCalendar=2020-01-01\n")
-    service = "[Unit]\nOnFailure=y.service\n[Service]\nExecStart=/usr/bin/x\n"
-    (tmp_path / "x.service").write_text(service)
-    ending = call("import", "systemd", "x.timer", *AT)
-    assert (ending.code, ending.out) == (Exit.FINDINGS, "")
-    assert "not imported: 'y': the job that it follows is not imported" in ending.err
-
-
 def test_a_user_of_this_machine_is_no_command(call: Call, tmp_path: Path) -> None:
     (tmp_path / "tab").write_text("17 * * * * root cd / && run-parts /etc/cron.hourly\n")
     ending = call("import", "crontab", "tab", *AT)

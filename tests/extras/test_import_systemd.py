@@ -12,7 +12,6 @@ from hypothesis import given, settings, strategies as st
 
 import horae
 from extras.foreign import of_systemd, prove
-from horae.core.decide import parse_after
 from horae.extras.importers.job import UnfitError, import_job
 from horae.extras.importers.systemd import (
     read_event,
@@ -59,53 +58,6 @@ def test_a_real_timer_fires_as_it_did(name: str) -> None:
     assert proof.asked == proof.equal
     assert proof.asked == (5 if name == "years" else 50)
     assert [str(each) for each in horae.check(adopted.text)] == []
-
-
-def test_what_a_failure_starts_becomes_an_alert() -> None:
-    units = {
-        "notify@.service": "[Unit]\nDescription=Tell ops about %i\n"
-        "[Service]\nExecStart=/usr/bin/notify %i\nTimeoutStartSec=30\n",
-        "page.service": "[Service]\nExecStart=/usr/bin/page $MONITOR_UNIT\n",
-    }
-    reading = read_timer(
-        "[Timer]\nOnCalendar=daily\n",
-        name="report.timer",
-        service="[Unit]\nOnFailure=notify@%p.service page.service\nOnFailure=gone.service\n"
-        "OnFailure=x-%H.service\n[Service]\nExecStart=/usr/bin/report\n",
-        zone_name="UTC",
-        units=units.get,
-    )
-    job, *alerts = reading.jobs
-    assert not job.is_alert
-    assert [(each.title, each.command) for each in alerts] == [
-        ("Tell ops about report", "/usr/bin/notify report"),
-        ("page", "sh -c '/usr/bin/page $MONITOR_UNIT'"),
-        ("gone", "systemctl start gone.service"),
-    ]
-    assert [each.what for each in reading.remarks] == [
-        "page.service reads MONITOR_…, which only systemd sets",
-        "gone.service is not next to the timer",
-        "OnFailure=x-%H.service is not imported",
-    ]
-    adopted = import_job(alerts[0], now=NOW, after="report")
-    assert adopted.entry is not None
-    assert adopted.entry.rule == parse_after("failed of report")
-    assert adopted.text == (
-        "* Tell ops about report\n:PROPERTIES:\n:ID:      notify-report\n"
-        ":COMMAND: /usr/bin/notify report\n:AFTER:   failed of report\n:TIMEOUT: 30s\n:END:\n"
-        "From notify@report.service.\n"
-    )
-    assert [str(each) for each in horae.check(adopted.text)] == []
-
-
-def test_what_systemd_goes_on_doing_on_a_failure_is_said_and_not_done_twice() -> None:
-    service = "[Unit]\nOnFailure=page.service\n[Service]\nExecStart=/usr/bin/report %H\n"
-    reading = read_timer(
-        "[Timer]\nOnCalendar=daily\n", name="report.timer", service=service, zone_name="UTC"
-    )
-    assert [job.command for job in reading.jobs] == ["systemctl start report.service"]
-    said = "OnFailure=page.service stays with systemd, which starts report.service"
-    assert said in [each.what for each in reading.remarks]
 
 
 def test_what_a_unit_waits_for_is_named() -> None:

@@ -96,17 +96,13 @@ def systemd(asked: ImportRequest, text: str, path: str) -> jobs.Reading:
     `systemctl cat NAME.timer NAME.service` prints both, for `-`.
     """
     name = "stdin.timer" if path == "-" else os.path.basename(path)
-
-    def beside(unit: str) -> str | None:
-        with suppress(PlanFileError):  # then it is not known
-            if path != "-" and "/" not in unit and "\0" not in unit:
-                return read_plan(os.path.join(os.path.dirname(path), unit)).text
-        return None
-
     if name.endswith(".service") and f"{path.removesuffix('service')}timer" in asked.paths:
         return jobs.Reading()  # read with its timer
-    service = beside(unit_of(text, name=name))
-    return read_timer(text, name=name, service=service, zone_name=asked.zone_name, units=beside)
+    service, unit = None, unit_of(text, name=name)
+    with suppress(PlanFileError):  # then it is not known
+        if path != "-" and "/" not in unit and "\0" not in unit:
+            service = read_plan(os.path.join(os.path.dirname(path), unit)).text
+    return read_timer(text, name=name, service=service, zone_name=asked.zone_name)
 
 
 @_reader("github-actions", zone_of="--at; GitHub schedules are in UTC")
@@ -133,7 +129,6 @@ def _import(asked: ImportRequest, understand: Callable[[str, str], jobs.Reading]
     titles = {each.title for each in plan.headlines}
     known = jobs.meanings(plan)
     ids = titles | {each.props.get("ID", "") for each in plan.headlines}
-    followed = ""  # what the last job goes by, for the alerts that stand behind it
     found: list[jobs.ImportedJob] = []
     data: dict[str, list[object]] = {"jobs": [], "remarks": []}
     for path in asked.paths:
@@ -147,7 +142,7 @@ def _import(asked: ImportRequest, understand: Callable[[str, str], jobs.Reading]
         data["remarks"] += [{"file": path, **each._asdict()} for each in reading.remarks]
         missed = any(not each.is_taken for each in reading.remarks)
         for job in reading.jobs:
-            imported = jobs.import_job(job, now=asked.now, taken=titles, ids=ids, after=followed)
+            imported = jobs.import_job(job, now=asked.now, taken=titles, ids=ids)
             twin = jobs.clone_of(imported.text, known) if imported.is_taken else None
             if imported.is_taken:
                 rule = imported.entry and imported.entry.rule
@@ -155,12 +150,7 @@ def _import(asked: ImportRequest, understand: Callable[[str, str], jobs.Reading]
                 is_one = is_one or isinstance(rule, OnceRule)
                 reason = f"a task has {_ONLY}" if asked.tasks and not is_one else ""
                 reason = f"{asked.into}{_ALREADY}'{twin.title}'" if twin else reason
-                if job.is_alert and not followed:
-                    reason = "the job that it follows is not imported"
                 imported = imported._replace(reason=reason)
-            if not job.is_alert:
-                name = imported.job.name * imported.is_taken
-                followed = (twin.props.get("ID") or twin.title) if twin else name
             if not asked.output.is_text:
                 data["jobs"].append({"file": path, **_data(imported)})
             lines.append((job.line, f"{path}:{_said(imported)}"))
@@ -186,9 +176,6 @@ def _said(imported: jobs.ImportedJob) -> str:
         # A job that is there already got a new name, which is written nowhere.
         title = "" if _ALREADY in imported.reason else f"'{job.title}': "
         return f"{job.line}:1: not imported: {title}{imported.reason}"
-    if job.is_alert:
-        of = dict(job.props)["AFTER"].removeprefix("failed of ")
-        return f"{job.line}: '{job.title}': runs when {of} has failed"
     zone_name = imported.entry.zone if imported.entry else job.zone
     place = zone(zone_name)
     times = ", ".join(wall_text(local(at, place)) for at in imported.fires)
@@ -204,7 +191,6 @@ def _data(imported: jobs.ImportedJob) -> dict[str, object]:
         "reason": imported.reason or None,
         "id": job.name,
         "schedule": job.schedule or job.stamp or None,
-        "after": dict(job.props).get("AFTER"),
         "zone": job.zone or None,
         "words": words(entry.rule, zone_name=entry.zone) if entry else None,
         "command": job.command or None,

@@ -68,7 +68,6 @@ class ForeignJob:
     notes: tuple[str, ...] = ()  # lines of the body, below the rule in words
     script: str = ""  # the block of a component, instead of a command
     name: str = ""  # its name there, for its :ID:; else its title
-    is_alert: bool = False  # it has no time, and runs when the job before it has failed
 
     @property
     def schedule(self) -> str:
@@ -133,8 +132,7 @@ class ImportedJob(NamedTuple):
 
     @property
     def is_taken(self) -> bool:
-        """Whether the headline may be written; an alert has no times."""
-        return self.entry is not None and (self.job.is_alert or bool(self.fires))
+        return self.entry is not None and bool(self.fires)
 
 
 def import_job(
@@ -143,23 +141,19 @@ def import_job(
     now: datetime,
     taken: Collection[str] = (),
     ids: Collection[str] = (),
-    after: str = "",
 ) -> ImportedJob:
-    """Return a job as a headline with a new title and :ID:; *after* is the entry it alerts on."""
+    """Return a job as a headline with a new title and :ID:."""
     name = short_id(job.name) or short_id(job.title) or f"job-{job.line}"
     job = replace(job, title=_free(_plain(job), taken, "{} ({})"), name=_free(name, ids, "{}-{}"))
-    if job.is_alert:
-        job = replace(job, props=(("AFTER", f"failed of {after}"), *job.props))
     # The rule alone is read first, for its words; the command may be long.
     rule = _entry(headline_text(replace(job, command="true", script="", notes=()), said=""))
-    said = in_words(rule) if isinstance(rule, Entry) and not job.is_alert else ""
+    said = in_words(rule) if isinstance(rule, Entry) else ""
     text = headline_text(job, said=said)
     entry = _entry(text) if isinstance(rule, Entry) else rule
     if not isinstance(entry, Entry):
         return ImportedJob(job, text, None, reason=entry)
     fires = next_times(entry, now)
-    is_dead = not fires and not job.is_alert
-    return ImportedJob(job, text, entry, fires, "the job never runs" if is_dead else "")
+    return ImportedJob(job, text, entry, fires, "" if fires else "the job never runs")
 
 
 def next_times(entry: Entry, now: datetime, most: int = FIRES) -> tuple[datetime, ...]:

@@ -16,10 +16,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from horae.errors import ScheduleError
 from horae.extras.importers.job import (
@@ -204,8 +204,6 @@ _SERVICE_KEYS: Final = frozenset(
 )  # fmt: skip
 _NAMING: Final = frozenset({"Description", "Documentation", "SourcePath"})
 _FAILING: Final = ("OnFailure", "OnFailureJobMode")
-_UNIT_NAME: Final = re.compile(r"[\w:.@\\-]+\.[a-z]+", re.ASCII)
-_MOST_ALERTS: Final = 20
 _LIMIT: Final = 500  # lines with a setting in a unit
 
 
@@ -218,9 +216,6 @@ class UnitSetting(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.key}={self.value}"
-
-
-Units: TypeAlias = Callable[[str], str | None]
 
 
 def settings_of(text: str, reading: Reading | None = None) -> list[UnitSetting]:
@@ -252,9 +247,7 @@ def settings_of(text: str, reading: Reading | None = None) -> list[UnitSetting]:
     return found
 
 
-def read_timer(
-    text: str, *, name: str, service: str | None, zone_name: str, units: Units = lambda _: None
-) -> Reading:
+def read_timer(text: str, *, name: str, service: str | None, zone_name: str) -> Reading:
     """Return the jobs of a timer; *service* is the text of its service, if known.
 
     The text may contain both, as printed by `systemctl cat NAME.timer NAME.service`.
@@ -273,18 +266,14 @@ def read_timer(
         return reading
     command = _command(work, unit, timer[0].line, reading)
     about = _about(settings, "Service") + _about(beside, "Service")
-    words = (word for each in _by_key(about)["OnFailure"] for word in each.value.split())
-    failing = list(dict.fromkeys(words))
-    alerts: list[ForeignJob] = []
     lost = [each for each in _about(settings, "Timer") if each.key not in _NAMING]
     _note_lost(lost, name, timer[0].line, reading)
     if command != _by_systemd(unit):
         lost = [each for each in about if each.key not in _NAMING | {*_FAILING}]
         _note_lost(lost, unit, timer[0].line, reading)
-        alerts = list(_alerts(failing, unit, timer[0].line, reading, units))
-    elif failing:
-        what = f"OnFailure={' '.join(failing)} stays with systemd, which starts {unit}"
-        reading.note(timer[0].line, 1, what, "do not add an alert for it")
+        for each in _by_key(about)["OnFailure"]:
+            remedy = "add a headline with a :COMMAND: and `:AFTER: failed of` the :ID: of this one"
+            reading.note(timer[0].line, 1, f"{each} of {unit} is not imported", remedy)
     for each in timer:
         if each.key not in _TIMER_KEYS:
             reading.note(each.line, 1, f"{each} is not imported", "horae has no equivalent")
@@ -296,7 +285,7 @@ def read_timer(
         rules = tuple(dict.fromkeys(event.cron for event in found))
         notes = (f"From {name}.",)
         job = ForeignJob(line, title, place, rules, command, "", props, notes, name=short)
-        reading.jobs += [job, *alerts]
+        reading.jobs.append(job)
     return reading
 
 
@@ -325,46 +314,6 @@ def _note_lost(lost: Iterable[UnitSetting], unit: str, line: int, reading: Readi
         verb = "is" if len(lost) == 1 else "are"
         what = f"{', '.join(map(str, lost))} of {unit} {verb} not imported"
         reading.note(line, 1, what, fix)
-
-
-def _alerts(
-    names: Sequence[str], unit: str, line: int, reading: Reading, units: Units
-) -> Iterator[ForeignJob]:
-    if len(names) > _MOST_ALERTS:
-        what = f"OnFailure= starts more than {_MOST_ALERTS} units; the rest are skipped"
-        reading.note(line, 1, what, "add a headline with `:AFTER: failed` for each")
-    for word in names[:_MOST_ALERTS]:
-        name = _filled(word, unit)
-        if not _UNIT_NAME.fullmatch(name):
-            what = f"OnFailure={word} is not imported"
-            remedy = "add a headline with `:AFTER: failed of` and the :ID: of this one"
-            reading.note(line, 1, what, remedy)
-            continue
-        template, at, _ = name.partition("@")
-        text = units(name) or (units(f"{template}@.service") if at else None)
-        settings = settings_of(_filled(text or "", name))
-        work = [each for each in settings if each.section == "Service"]
-        command = _command(work, name, line, reading)
-        if "MONITOR_" in command:
-            what = f"{name} reads MONITOR_…, which only systemd sets"
-            remedy = "read HORAE_AFTER_ENTRY, HORAE_AFTER_STATUS and HORAE_AFTER_REASON instead"
-            reading.note(line, 1, what, remedy)
-        short = name.removesuffix(".service")
-        title, notes = _last(settings, "Description") or short, (f"From {name}.",)
-        props = tuple(each for each in _props((), work, reading) if each[0] != "CATCHUP")
-        yield ForeignJob(line, title, "", (), command, "", props, notes, "", short, is_alert=True)
-
-
-def _filled(text: str, unit: str) -> str:
-    """Expand the specifiers of systemd that depend only on the unit's name.
-
-    >>> _filled("notify@%n.service", "report.service"), _filled("mail %i", "mail@ada.service")
-    ('notify@report.service.service', 'mail ada')
-    """
-    stem = unit.rpartition(".")[0] or unit
-    prefix, _, instance = stem.partition("@")
-    known = {"n": unit, "N": stem, "p": prefix, "i": instance}
-    return re.sub(r"%([nNpi%])", lambda found: known.get(found[1], "%%"), text)
 
 
 def _joined(text: str) -> Iterator[tuple[int, str]]:
