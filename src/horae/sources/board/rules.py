@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
@@ -213,29 +212,26 @@ def cleared(task: Task, keys: Iterable[str]) -> dict[str, Value | None]:
     return {key: None for key in keys if key in task.fields}
 
 
-def find_circle(numbers: Mapping[int, tuple[int, ...]], start: int) -> tuple[int, ...]:
-    """Return the cycle of dependencies from a task back to itself; () if there is none."""
-    before: dict[int, int] = {}
-    line = [start]
-    while line:
-        here = line.pop()
-        for number in numbers.get(here, ()):
-            if number == start:
-                way = [start, here]
-                while way[-1] != start:
-                    way.append(before[way[-1]])
-                return tuple(reversed(way))
-            if number not in before:
-                before[number] = here
-                line.append(number)
+def find_circle(numbers: Mapping[int, Collection[int]]) -> tuple[int, ...]:
+    """Return a cycle of dependencies, from its smallest number back to that; () if there is none.
+
+    >>> find_circle({3: (1,), 1: (2,), 2: (3,)}), find_circle({1: (2,)})
+    ((1, 2, 3, 1), ())
+    """
+    try:
+        TopologicalSorter(numbers).prepare()
+    except CycleError as error:
+        circle = error.args[1][:0:-1]
+        first = circle.index(min(circle))
+        return (*circle[first:], *circle[: first + 1])
     return ()
 
 
 def check_depends_on(
     task: int, depends_on: tuple[int, ...], others: Mapping[int, tuple[int, ...]]
 ) -> None:
-    circle = find_circle({**others, task: depends_on}, task)
-    if circle:
+    circle = find_circle({**others, task: depends_on})
+    if task in circle:
         raise DependencyError(task, circle)
 
 
@@ -267,37 +263,11 @@ def complaints(
     ground = TaskStatuses.of(tasks, archived=archived)
     found = [Complaint(task, *each) for task in tasks for each in _odd(task, ground, now, crew)]
     by_number = {task.id: task for task in tasks}
-    for circle in circles({number: task.depends_on for number, task in by_number.items()}):
+    if circle := find_circle({number: task.depends_on for number, task in by_number.items()}):
         message = f"depends on itself: {' -> '.join(f'#{number}' for number in circle)}"
         fix = "remove one of them from depends_on"
         found.append(Complaint(by_number[circle[0]], "depends_on", message, fix))
     return sorted(found, key=lambda each: (each.task.id, each.message))
-
-
-def circles(numbers: Mapping[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
-    left = {number: set(deps) & numbers.keys() for number, deps in numbers.items()}
-    sorter = TopologicalSorter(left)
-    with suppress(CycleError):  # its order leaves only cycles
-        sorter.prepare()
-    free: set[int] = set()
-    while ready := sorter.get_ready():
-        free.update(ready)
-        sorter.done(*ready)
-    found: list[tuple[int, ...]] = []
-    seen: set[int] = set()
-    for start in sorted(left.keys() - free):
-        way: dict[int, None] = {}
-        here = start
-        # Each of these depends on one of these, so the path ends in a cycle.
-        while here not in seen and here not in way:
-            way[here] = None
-            here = min(left[here] - free)
-        if here in way:
-            circle = [*way][[*way].index(here) :]
-            first = circle.index(min(circle))
-            found.append((*circle[first:], *circle[: first + 1]))
-        seen.update(way)
-    return found
 
 
 def _odd(
