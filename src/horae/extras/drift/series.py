@@ -118,8 +118,15 @@ def broken(says: Sequence[Say], every: Sequence[Series], said: Say | None = None
 
 def both(one: Say, other: Say) -> Say:
     """Return the days and times that one or the other says."""
+    one, other = (
+        replace(say, times=frozenset(placed(clock, say.part) for clock in say.times))
+        for say in (one, other)
+    )
     names = [n for n in ("weekdays", "mdays", "times", "months") if getattr(one, n)]
-    return replace(one, **{name: getattr(one, name) | getattr(other, name) for name in names})
+    part = " ".join(dict.fromkeys(f"{one.part} {other.part}".split())) if one.part else ""
+    every = one.every or (None if other.is_short else other.every)
+    sets = {name: getattr(one, name) | getattr(other, name) for name in names}
+    return replace(one, every=every, part=part, **sets)
 
 
 def _broken(say: Say, series: Series) -> str:
@@ -225,14 +232,18 @@ def _keeps_times(say: Say, series: Series) -> bool:
 
 
 def _readings(clock: Clock, part: str) -> set[int]:
-    found = placed(clock, part)
-    return {found.minute, (found.minute + 720) % _DAY} if found.sure else {found.minute}
+    found = [placed(clock, each) for each in part.split() or [""]]
+    return {(c.minute + half) % _DAY for c in found for half in ((0, 720) if c.sure else (0,))}
 
 
 def _keeps_part(say: Say, series: Series) -> bool:
-    first, last, _ = PARTS[say.part]
-    inside = (first <= at <= last or first <= at + _DAY <= last for at in series.times)
-    return bool(say.times) or all(inside)
+    bounds = [PARTS[part] for part in say.part.split()]
+    inside = [
+        {at for at in series.times if first <= at <= last or first <= at + _DAY <= last}
+        for first, last, _ in bounds
+    ]
+    is_open = bool(say.times) or not series.times
+    return is_open or (all(inside) and set().union(*inside) == {*series.times})
 
 
 def _keeps_windows(say: Say, series: Series) -> bool:

@@ -112,6 +112,8 @@ def statements(found: Iterable[Said], *, is_exact: bool) -> list[Say]:
     for say in (say for said in found for say in said.says):
         whole = join(says[-1], say) if says else None
         says[-1:] = [whole] if whole else [*says[-1:], say]
+    parts = [(say, part) for say in says for part in say.part.split() or [""]]
+    says = [replace(say, part=part) for say, part in parts]
     for step in (1, -1):  # from the statement after it, or from the one before
         for at in range(len(says))[::-step]:
             if 0 <= at + step < len(says) and says[at + step].has_time and not says[at].has_time:
@@ -267,8 +269,9 @@ def _day_fields(say: Say) -> list[str]:
     is_other = bool(unit == "w" and say.kinds not in ([], ["weekdays"]))
     is_other = is_other or bool(number > 1 and say.of and say.nth)
     _ask(is_other and not say.is_short, "these are two rhythms; which one is meant?", "every")
-    _ask(say.of == "q" and say.nth, "in which month of the quarter?", "of")
-    last = min(say.mdays, default=1) < 0
+    is_fifth = say.of == "q" and any(n > 4 for n, _ in say.nth)
+    _ask(is_fifth, "in which month of the quarter?", "of")
+    last = min([*say.mdays, *(n for n, _ in say.nth)], default=1) < 0
     months = say.months or (range(3 if last else 1, 13, 3) if say.of == "q" else ())
     month = field_text(months, 1, 12, MONTHS) if months else "*"
     _ask(not say.kinds and (unit in ("w", "m", "y") or say.of), "on which day of it?", "every")

@@ -119,7 +119,7 @@ def placed(clock: Clock, part: str) -> Clock:
     >>> placed(Clock(480, BARE), "evening")
     Clock(minute=1200, sure=0)
     """
-    if clock.sure == EXACT or not part:
+    if clock.sure == EXACT or part not in PARTS:
         return clock
     hour = clock.minute // 60 % 12 or 12
     first, last, late = PARTS[part]
@@ -344,7 +344,8 @@ def _part(tokens: Sequence[Token]) -> Say:
     symbols = _symbols(tokens)
     count = next((2 if t.symbol in "~A" else t.value for t in tokens if t.symbol in "~AO2"), 1)
     every = (count, "d") if "e" in symbols or symbols[-1] == "V" else None
-    part, is_daily = tokens[-1].value, every == (1, "d")
+    part = " ".join(dict.fromkeys(t.value for t in tokens if t.symbol in "RV"))
+    is_daily = every == (1, "d")
     return Say(part=part, every=every, strict=is_daily and part == "night", recurs=bool(every))
 
 
@@ -406,7 +407,7 @@ _Build: TypeAlias = "Callable[[Sequence[Token]], Say]"
 _FORMS: Final[dict[str, _Build]] = {
     r"c?e[NmY~AO2]?[U2q]|o?AU": _every,
     r"(?:c|Nz?)?Q": _often,
-    r"(?:c|Nz|NU)[ae][U2q]": _count,
+    r"(?:c|Nz|NU)[ae/][U2q]": _count,
     r"@?h?b(?:[eh]~?_?[Uq]|a[Uq])": lambda tokens: Say(
         edge=next(token.value for token in tokens if token.symbol == "b"),
         of=_period(tokens)[0],
@@ -432,11 +433,11 @@ _FORMS: Final[dict[str, _Build]] = {
     r"iY(?:(?:,?&|,|t)Y){0,230}|FYtY": lambda tokens: Say(years=_values(tokens, "Y")),
     r"[@o]?<clock><part>?(?:<sep>@?<hour>){0,50}<part>?": _at,
     r"e?@?K|@<hour><part>?(?:<sep>@?<hour><part>?){0,50}": _at,
-    r"NN?<part>|N(?:<sep>N){0,50}k": _at,
+    r"NN?<part>|N(?:<sep>N){0,50}k|(?<=[WPSsQ])(?:NU|D)": _at,
     r"F<hour><part>?[t&]<hour><part>?|[TN]tT|TtN|g@?<hour>": _window,
     r"Z": lambda _: Say(windows=((Clock(0), Clock(1439)),)),
     r"ihU": lambda tokens: Say(part="day", asks="" if _period(tokens)[0] == "d" else "when?"),
-    r"(?:[ie]h?|@)R|[oie]?V|o?e[~A2O]R": _part,
+    r"(?:[ie]h?|@)R(?:<sep>[ei]?h?R)?|R<sep>R|[oie]?V|o?e[~A2O]R": _part,
     r"[@oF]?(?:H|q|<numbers>U?)[pt][eh]U|@?(?:H|q|NU?)p|ohU|@?h?J[f_][eh]U": _past,
     r"[@o]?B(?:<sep>B){0,12}(?:p[eh]U)?": _past,
     r"[@of]?[U2]<numbers>(?:f[eh]U)?": _listed,
@@ -447,8 +448,8 @@ _FORMS: Final[dict[str, _Build]] = {
 
 
 def _form(text: str) -> re.Pattern[str]:
-    while "<" in text:
-        text = re.sub(r"<([a-z]+)>", lambda name: _MACROS[name[1]], text)
+    while (named := re.sub(r"<([a-z]+)>", lambda name: _MACROS[name[1]], text)) != text:
+        text = named
     return re.compile(text)
 
 
@@ -493,6 +494,8 @@ def join(one: Say, other: Say) -> Say | None:
             values[name] = mine + theirs
         elif name == "minutes" and not (one.every or other.every):  # on the hour and at half past
             values[name] = mine | theirs
+        elif name == "part" and not (one.times or other.times):  # mornings and evenings
+            values[name] = f"{mine} {theirs}"
         elif name == "every" and (1, "d") in (mine, theirs):
             values[name] = mine if theirs == (1, "d") else theirs
         else:

@@ -69,8 +69,8 @@ _IDIOMS: Final = {
     r"one[ -]off|(?:just once|only once|one[ -]time)(?! (?:a|an|per|each|every|in)\b)": ("1", None),
     "(?:this )?(?:a|one) single time": ("1", None), "12 noon": ("K", 720), "12 midnight": ("K", 0),
     r"(?:all )?(?:a?round[ -]the[ -]clock|day and night|24/7|all day(?: long)?)": ("Z", None),
-    r"(?:working|business|office|week|work) days": ("S", WORKDAYS),
-    r"(?:working|business|office|week|work) day": ("s", WORKDAYS),
+    r"(?:working|business|office|school|week|work) days": ("S", WORKDAYS),
+    r"(?:working|business|office|school|week|work) day": ("s", WORKDAYS),
     r"weekends? included|including weekends|even (?:at|on) weekends": ("v", None),
     r"(?:all )?(?:the )?year[ -]round|all year(?: long)?|throughout the year": ("y", None),
     r"half[ -](?:an )?hours?": ("U", (30, "min")),
@@ -82,7 +82,7 @@ _IDIOMS: Final = {
     r"first (?:on|(?:run|time)(?: on)?)": ("g", None),
     "each and every|(?:every|each) single": ("e", None),
     "(?:all )?through(?:out)?(?= the (?:night|day|morning|evening))": ("i", None),
-    "m[-–]f": ("S", WORKDAYS), r"a\.m": ("R", "am"), r"p\.m": ("R", "pm"),
+    "mo?[-–]fr?": ("S", WORKDAYS), r"a\.m": ("R", "am"), r"p\.m": ("R", "pm"),
     "(?:start|beginning) of": ("b", 1), "end of": ("b", -1),
     "christmas eve": ("X", (12, 24)), "christmas day|(?<=every )christmas": ("X", (12, 25)),
     "boxing day": ("X", (12, 26)), "halloween": ("X", (10, 31)),
@@ -131,7 +131,7 @@ _LEX: Final = re.compile(
   | (?P<number>(?<![\w.:$€£#/])\d{1,6}(?![\w%:]|\.\d|/\d|-[A-Za-z]))
   | (?P<word>(?:\d{1,3}-)?[^\W\d_]+(?:['’][^\W\d_]+)*(?:-[^\W_]+(?:['’][^\W\d_]+)*)*)
   | (?P<dash>--?|[–—])
-  | (?P<other>\S)
+  | (?P<other>\w+|\S)
     """.replace("IDIOMS", "|".join(_IDIOMS).replace(" ", r"\ ").replace("'", "['’]")),
     re.VERBOSE | re.IGNORECASE,
 )
@@ -167,7 +167,7 @@ def _shy(found: list[Token], at: int) -> Token:
     token, after = found[at], found[at + 1].symbol if at + 1 < len(found) else ""
     near = "".join(each.symbol for each in found[max(0, at - 2) : at + 3])
     is_other = (
-        (token.symbol == "c" and after not in "aeQ,o)")
+        (token.symbol == "c" and after not in "aeQ,o)/")
         or (token.symbol in "WM" and token.text in _SHY and len(re.findall("[WPMS]", near)) < 2)
         or (token.symbol == "_" and token.text.lower() not in STRESS)
         or token.text.lower() == "all"
