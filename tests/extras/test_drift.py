@@ -107,13 +107,13 @@ def test_snippets_by_other_authors_are_judged_as_before() -> None:
         ("b", 1, 0),
         ("c", 7, 0),
         ("d", 3, 0),
-        ("e", 11, 1),
-        ("f", 10, 1),
+        ("e", 10, 1),
+        ("f", 3, 0),
     ):
         score = score_snippets(snippets(SETS / f"snippets_{name}.jsonl"))
         assert len(score.missed) <= missed
         assert len(score.false) <= false
-        assert len(score.false_in_titles) <= (name in "ef")
+        assert len(score.false_in_titles) <= (name == "e")
 
 
 @pytest.mark.parametrize(("marked", "when", "suggestion"), TRUE)
@@ -158,6 +158,12 @@ def test_a_stamp_without_a_repeater_is_held_to_words_that_say_it_repeats() -> No
         ("Remind the team about timesheets every month", "every month"),
         ("Daily 06:00 pull of the readings", "Daily 06:00"),
         ("Pull the readings [hourly]", "hourly"),
+        ("Pull the readings, every morning and every evening", "every morning and every evening"),
+        ("Pull her readings, every evening at 8", "every evening at 8"),
+        ("Pull\n:PROPERTIES:\n:FREQUENCY: monthly\n:END:\n", "monthly"),
+        ("Pull\n# runs every 10 minutes, see section 4", "every 10 minutes"),
+        ("Pull\nI've set this to ring every two hours.", "every two hours"),
+        ("Pull\nCron: 0 4 * * *", "0 4 * * *"),
         ("Pull\nOccurs: once\nThe meter is in the cellar.", "once"),
         ("Pull\nIt must run every hour.", "every hour"),
         ("Pull\nThis is a weekly job.", "weekly"),
@@ -193,6 +199,9 @@ def test_the_entry_is_meant_by_place_and_by_small_words(text: str, words: str) -
     "text",
     [
         "Pull\nDeadline: every Friday",
+        "Pull\nCron: 0 22 * * *",
+        "Pull\nQuiet hours: 23:00-06:00",
+        "Pick up Ana at 22:30",
         "Pull\nLast run: Monday 9:00",
         "Pull\nOn the first of the month it also cleans up.",
         "Pull\nNeeded for the meeting, Mondays at 10.",
@@ -225,6 +234,13 @@ def test_a_command_may_choose_among_the_days_on_which_it_starts() -> None:
 def test_days_said_in_two_sentences_count_together() -> None:
     text = "Gym\nOn Mondays, lift. On Thursdays, run."
     assert said(text, "0 9 * * MON,THU") == []
+
+
+def test_days_and_an_interval_count_together() -> None:
+    text = "Fortnightly pay run, Fridays"
+    assert said(text, "<2026-03-06 Fri 08:00 ++2w>") == []
+    assert said(text, "<2026-03-06 Fri 08:00 ++1w>") != []
+    assert said(text, "<2026-03-05 Thu 08:00 ++2w>") != []
 
 
 def test_any_of_several_rules_may_keep_the_words() -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.entry import CronRule, Rule, cron_rule
 from horae.core.text import rule_words
@@ -14,12 +14,18 @@ from horae.extras.drift.claims import Claim, ClaimPlace, claims
 from horae.extras.drift.series import Series, both, broken, series_of
 from horae.org.check import shown
 from horae.org.plan import Diagnostic, Severity
-from horae.timing.cron_fields import read_masks
+from horae.timing.cron_fields import CronError, read_masks
 from horae.timing.phrases.compiler import AskError, compile_says
 from horae.timing.phrases.grammar import Clock, Say, placed
 
 if TYPE_CHECKING:
     from horae.sources.plans.check import CheckedWorkflow
+
+
+_CRON: Final = re.compile(
+    r"(?im)^[ \t#*+-]*(?:cron(?:tab)?|schedule)[ \t]*:[ \t]*[`=~]?"
+    r"((?:[\d*][\w*/,#-]*[ \t]+){4}[\w*/,#-]+)"
+)
 
 
 class Drift(NamedTuple):
@@ -41,24 +47,33 @@ def drift(text: str, rule: Rule, *, zone_name: str = "UTC", has_time: bool = Tru
     ...     print(found.said, "|", found.means, "|", found.suggestion)
     every weekday at 9 | at 09:00 every day | 0 9 * * MON-FRI
     """
-    spoken = claims(text, zone_name=zone_name)
-    every = series_of(rule, zone_name=zone_name, has_time=has_time) if spoken else []
+    spoken, written = claims(text, zone_name=zone_name), [*_CRON.finditer(text)]
+    is_timed = spoken or written
+    every = series_of(rule, zone_name=zone_name, has_time=has_time) if is_timed else []
     if not every:
         return []
     means = rule_words(rule, zone_name=zone_name)
     own = [found.span() for found in re.finditer(re.escape(means), text, re.IGNORECASE)]
+    found = [
+        Drift(*cron.span(1), cron[1], ClaimPlace.LABEL, means, cron[1])
+        for cron in written
+        if (then := _series_of_cron(cron[1], zone_name)) and then[-1] != every[-1]
+    ]
+    if not spoken:
+        return found
     said = reduce(both, (say for claim in spoken for say in claim.says))
     judged: list[tuple[Claim, str]] = []
     for claim in spoken:
-        is_own = any(start <= claim.start < end for start, end in own)
+        is_own = any(start <= claim.start and claim.end <= end for start, end in own)
         judged.append((claim, "" if is_own else broken(claim.says, every, said)))
     # What the text says right elsewhere silences a name ("Daily digest") and what is doubtful.
-    is_said = any(not lost and any(say.recurs for say in claim.says) for claim, lost in judged)
+    kept = {claim.place for claim, lost in judged if not lost and any(s.recurs for s in claim.says)}
     is_guarded = re.search(r"\b(?:unless|exits?|skips?)\b", text)
-    found = []
     for claim, lost in judged:
-        is_weak = claim.manner == "name" or claim[3:] == (ClaimPlace.BODY, "said")
-        if lost and not (lost == "days" and is_said and is_weak):
+        is_name = claim.manner == "name"
+        is_weak = is_name or claim[3:] == (ClaimPlace.BODY, "said")
+        is_silent = is_weak and kept - ({ClaimPlace.TITLE} if is_name else set())
+        if lost and not (lost == "days" and is_silent):
             is_single = claim.manner == "single"  # whose time must be that of the rule
             if is_single and (every[-1].once or not _is_timely(claim, every)):
                 continue
@@ -67,7 +82,14 @@ def drift(text: str, rule: Rule, *, zone_name: str = "UTC", has_time: bool = Tru
             other = proposed(claim.says, every[0], rule, zone_name=zone_name)
             start, end, _, place, _ = claim
             found.append(Drift(start, end, text[start:end], place, means, other))
-    return found
+    return sorted(found)
+
+
+def _series_of_cron(text: str, zone_name: str) -> list[Series]:
+    try:
+        return series_of(cron_rule(text, zone_name=zone_name), zone_name=zone_name)
+    except CronError:
+        return []
 
 
 def _is_timely(claim: Claim, every: Sequence[Series]) -> bool:

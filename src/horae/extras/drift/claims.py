@@ -66,7 +66,7 @@ _CLASSES: Final = {
     "|snapshots?|review|summary|bulletin|brief|briefing|paper|magazine|statements?|invoices?"
     "|timesheets?|schedule|rota|planner|calendar|jobs?|sync|updates?|releases?|exports?|notes?"
     "|forecast|ad|letter|conference|call|service|class|market|show|episode|column|mail|special",
-    "STOP": r"(?= (?:<PREP>|and|or|but|then)\b| [^\w\s«]|$)",
+    "STOP": r"(?= (?:<PREP>|and|or|but|then|once)\b| [^\w\s«]|$)",
     "ANY": "«[^»]*»",
     "MADE": "generated|created|produced|(?:re)?built|sent|mailed|posted|run|started|triggered"
     "|scheduled|executed|called|launched|refreshed|updated|done",
@@ -76,13 +76,14 @@ _CLASSES: Final = {
     "NOUN": r"[\w'-]+",
     "SMALL": "<DET>|<PREP>|it|them|him|us|me|out|off|up|back|round|every|all|once|only",
     "PRE": r"(?:… )?(?:[^«]*, )?(?:(?:so|and|then|but|therefore|hence|thus) )?",
-    "STAYS": "opens|closes|ends|leaves|lasts|takes|costs|saves|covers|expires|arrives|meets",
-    "SUBJECT": "it|it's|we|(?:i|you|you'll) (?:\\S+ )+?(?:it|this)"
+    "STAYS": "departs|opens|closes|ends|leaves|lasts|takes|costs|saves|covers|expires|arrives"
+    "|meets",
+    "SUBJECT": "it|it's|we|(?:i|you)(?:'\\w+)? (?:\\S+ )+?(?:it|this)"
     "|this (?:one|(?:<NOUN> ){0,2}<ACTS>)"
     "|(?:(?:the|our|this|an?) <KIND>)?(?:<JOB>)|(?:the|our|this|an?) <KIND>ø"
     "|(?:the|our|this) đ (?:.* )?(?:<RUN>|(?:is|are|gets?) (?:<MADE>))"
     "|(?:\\S+ ){1,3}(?:is|are|gets?) đ"
-    "|(?:the|our) (?:<NOUN> ){1,2}(?:is|gets) (?:run|started|triggered|executed)",
+    "|(?:the|our) (?:<NOUN> ){1,2}(?:is|gets) (?:run|started|triggered|executed|done|performed)",
     "KIND": r"(?:(?!(?:<EMB>)\b|\S*['’])\S+ )?",
     "ACTS": r"(?:\w+ly |always )?(?:<BE>|<RUN>|(?!<STAYS>)<VERB>)",
 }
@@ -98,7 +99,7 @@ _RULES: Final = (
     ("b", r"(?:.* )?(?:<PAST>)\b", ""),
     ("b", r"(?:.* )?by (?:this|(?:<DET>) (?:<SELF>))\b<OURS>", "self"),
     ("b", r"(?:.* )?by (?:<DET>)\b|(?:needed|wanted|required|used) (?:for|by|in|at)\b", ""),
-    ("b", r"\w+ed <ANY> , (?:<DET>)\b", ""),
+    ("b", r"(?:\w+ed|<STATE>) <ANY> [^,]*, (?:<DET>)\b", ""),
     # It opens the clause.
     ("b", r"<Q> (?:<SELF>)(?: \W|$)", "said"),
     ("b", "<ANY> (?:is (?:enough|fine|plenty)|will do)$", "said"),
@@ -123,13 +124,14 @@ _RULES: Final = (
     ("b", r"(?:it|this|it's)(?: one)? (?:is )?an? <Q> |(?:.* )?as an? <Q> (?:<SELF>)\b", "self"),
     ("b", r"(?!.* (?:<EMB>|<BE>) ).* , <Q>$", "said"),
     ("tb", "(?!.*<O>).*»(?!<STOP>)", ""),
-    ("t", r"(?:.* )?(?:(?:<EMB>|<BE>) (?:.* )?|\( (?:<DET>) .*)«", ""),
+    ("t", r"(?!.*, «)(?:.* )?(?:(?:<EMB>|<BE>) (?:.* )?|\( (?:<DET>) .*)«", ""),
     ("t", r"(?!.*(?:, \w+|scheduled for) «)\S+ (?:.* )?(?:<STATE>|\w*[^\We]ed) «", ""),
     ("b", r"(?!<STAYS>)<VERB> <T>(?: ,|$)", "said"),
     ("b", r"(?:gets|is) (?!<ADJ>)\w+ (?:\w+ )?«|<VERB> (?:ø|<VERB>) «", "said"),
     ("tb", r"<IDLE>.*(?:\b(?:for|about|before|after|until|with) [^,]*<T>|<T> [^)])", ""),
     ("tb", r"<IDLE>(?:\S+ <T>|.*<b>)", ""),
     ("tb", r"(?:.*\babout\b|(?:remind|tell|ask)\b.*\bto\b).*[^,( ] (?:<n>|<T>)", ""),
+    ("t", "(?:pick|meet|join|call|attend|drive) .*<T>", ""),
     ("t", ".*<T>", "said"),
     ("t", r"\S+(?: (?:up|in|out) [^«]*)? ?<u> (?![,)]|at\b|on\b|$)", ""),
     ("tb", r"(?:prepare|book|plan)\b.*\bfor\b|(?:.* )?(?:before|after) .*«", ""),
@@ -156,8 +158,8 @@ _OTHER: Final = re.compile(  # a label that says when something else is, and one
     r".*\b(?:last|next|previous|first|latest|opening|deadline|due|support|office|business)\b"
 )
 _LABEL: Final = re.compile(
-    r".*\b(?:frequency|cadence|schedule|interval|when|recurrence|rhythm|timing|often|period|days?"
-    rf"|times?|hours|every|at|periodicity|cycle|{_CLASSES['RUN']})\b"
+    r".*\b(?:frequency|cadence|schedule|interval|recurrence|rhythm|timing|often|periodicity|cycle"
+    rf"|{_CLASSES['RUN']})\b|(?:(?:start|job|\w+ing) )?(?:when|days?|times?|hours|every|at|period)$"
 )
 # Not read: drawers, blocks, planning, keywords, tables, quotations (whole lines); then links,
 # stamps, code, quotations, struck text, addresses, paths, and words glued to a sign.
@@ -167,6 +169,7 @@ _LINES: Final = re.compile(  # what is left open goes on to the end, so that not
     r"|^[ \t]*```[^\n]*\n(?:(?![ \t]*```)[^\n]*\n)*[^\n]*"
     r"|^[ \t]*(?:(?-i:SCHEDULED|DEADLINE|CLOSED):|#\+|\||>|:\w)[^\n]*"
 )
+_PROPERTY: Final = re.compile(r"(?im)^[ \t]*:(?:frequency|cadence|recurrence|repeats?):.*$|\S")
 _INLINE: Final = re.compile(
     r"\[\[[^\]\n]{0,300}\](?:\[[^\]\n]{0,300}\])?\]|<[^<>\n]{1,80}>|\[(?:\d{4}-|fn:)[^\]\n]{0,60}\]"
     r"|(?<![\w=])=[^=\n]{1,300}=(?!\w)|(?<![\w~])~[^~\n]{1,300}~(?!\w)|`[^`\n]{1,300}`"
@@ -197,6 +200,7 @@ _ZONE: Final = re.compile(
     r"\s*\(?((?:UTC|GMT)(?:[+-]\d{1,2})?|[A-Z]{1,3}[SDE]?T|[A-Z][a-z]+/[A-Z]\w+|Z)\b"
     r"|\s*\(?(?:[Ll]ocal|[Ss]erver|[A-Z][a-z]+)(?=\s+time\b)|\s*\(?(?:Pacific|Eastern)\b"
 )
+_BEGUN: Final = re.compile(r"[#+*-] |.?\n", re.DOTALL)
 _DASH: Final = re.compile(r"\s{0,9}[-–—:]")
 _OWN: Final = frozenset(
     ("ø", *_CLASSES["JOB"].split("|"), "note")
@@ -222,7 +226,7 @@ def claims(text: str, *, zone_name: str = "UTC") -> list[Claim]:
     >>> claims("Archive the daily logs")
     []
     """
-    plain = _LINES.sub(lambda m: re.sub(r"\S", " ", m[0]), text)
+    plain = _LINES.sub(lambda m: _PROPERTY.sub(_blank, m[0]), text)
     plain = _INLINE.sub(lambda m: "ж" * len(m[0]), plain)  # one word, whatever it was
     first = plain.find("\n") if "\n" in plain else len(plain)
     title = _TITLE.sub(lambda m: " " * len(m[0]), plain[:first])
@@ -234,6 +238,10 @@ def claims(text: str, *, zone_name: str = "UTC") -> list[Claim]:
         _claim(plain, each, said, zone_name) for each in clauses for said in phrases_of(each.tokens)
     )
     return [claim for claim in found if claim is not None]
+
+
+def _blank(found: re.Match[str]) -> str:
+    return found[0].replace(":", " ", 1) if len(found[0]) > 1 else " "
 
 
 def _own_words(title: str) -> dict[str, str]:
@@ -305,6 +313,7 @@ def _claim(text: str, clause: _Clause, said: Said, zone_name: str) -> Claim | No
         return None
     mark = _mark(clause, symbols, says, first, last) + "s" * is_stressed
     is_begun = tokens[0].text[:1].isupper() or low[0] == "will" or not first
+    is_begun = is_begun or _BEGUN.match(text, max(0, tokens[0].start - 2)) is not None
     head = [] if is_begun or clause.place is not ClaimPlace.BODY else ["…"]
     left = _NOISE.sub("", " ".join(low[:first])).split()
     shown = " ".join([*head, *left, f"«{mark}»", *low[last:], *":" * clause.is_heading])
