@@ -71,7 +71,7 @@ format: $(READY)  ## format the code as `check` requires
 golden: $(READY)  ## record the machine-readable output again (tests/golden/README.md)
 	$(BIN)/python tests/golden/record.py
 
-schemas: $(READY)  ## write schemas/ from the fields that are read
+schemas: $(READY)  ## write schemas/ and the tables of settings in docs
 	$(BIN)/python scripts/schemas.py
 
 bench: $(READY)  ## run the benchmarks, compared with named alternatives

@@ -1,4 +1,4 @@
-"""Write `schemas/`, from the fields by which these files are read: `python scripts/schemas.py`.
+"""Write `schemas/` and the tables of settings in docs, from the fields by which files are read.
 
 Which fields there are, of which type, and the words that some of them take, is known where the
 files are read. Only descriptions, patterns and what one field means for another are written here.
@@ -6,6 +6,7 @@ files are read. Only descriptions, patterns and what one field means for another
 # ruff: noqa: INP001
 
 import json
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Union, get_type_hints
@@ -14,6 +15,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 from msgspec.json import schema_components
 
 from horae.core.entry import PROPERTIES
+from horae.core.settings import GUARDED, SECRETS, SETTINGS
 from horae.core.tool_policy import Mode
 from horae.sources.board.task import FIELDS, TaskFieldKind
 from horae.sources.triggers.files import AGENT_KEYS, WORKFLOW_KEYS
@@ -21,6 +23,7 @@ from horae.sources.triggers.kinds import KINDS
 from horae.sources.triggers.rules import OPTIONS, POLL, AgentConfig
 
 PLACE: Final = Path(__file__).parent.parent / "schemas"
+PAGE: Final = PLACE.parent / "docs" / "reference" / "settings.md"
 _WEEK: Final = {"minimum": 1, "maximum": 7 * 24 * 3600}  # seconds
 
 
@@ -199,6 +202,42 @@ def task() -> dict[str, Any]:
     return written(made, "Horae task", what)
 
 
+def settings() -> dict[str, Any]:
+    tables: dict[str, dict[str, Any]] = {"": {}}
+    for each in SETTINGS:
+        *table, key = each.path
+        said = {} if each.default is None else {"default": each.default}
+        what = f"{each.help} ({each.kind.words})"
+        tables.setdefault("".join(table), {})[key] = about(each.kind.shape, what, **said)
+    source = about(str, "file:PATH, cmd:COMMAND or env:NAME.", pattern="^(file|cmd|env):")
+    fields = tables.pop("") | {SECRETS: dict[str, source]}
+    fields |= {name: closed(name.capitalize(), rows, ()) for name, rows in tables.items()}
+    return written(closed("Settings", fields, ()), "Horae settings", "The file horae.toml.")
+
+
+def settings_page(page: str) -> str:
+    """Return the reference of settings with its tables anew."""
+    rows: list[tuple[str, ...]] = []
+    reasons: dict[str, list[str]] = {}
+    for each in SETTINGS:
+        default = "–" if each.default is None else f"`{each.default!s}`"
+        default = default.lower() if isinstance(each.default, bool) else default
+        variables = ", ".join(f"`{name}`" for name in each.variables)
+        rows.append((f"`{each.name}`", each.kind.words, default, variables, each.help))
+    for name, why in sorted(GUARDED.items()):
+        reasons.setdefault(why, []).append(f"`{name}`")
+    page = with_table(page, "setting", rows)
+    return with_table(page, "effect", [(why, ", ".join(names)) for why, names in reasons.items()])
+
+
+def with_table(page: str, column: str, rows: list[tuple[str, ...]]) -> str:
+    """Return a page with other rows in the table whose first column has this name."""
+    lines = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    head = rf"(?m)(^\| {column} \|.*\n\|[-|]+\|\n)(?:\|.*\n)+"
+    before, found, after = re.split(head, page)
+    return before + found + lines + after
+
+
 def written(kind: type, title: str, description: str) -> dict[str, Any]:
     _, defs = schema_components([kind], ref_template="#/$defs/{name}")
     whole = defs.pop(kind.__name__)
@@ -229,7 +268,7 @@ def folded(schema: Any) -> Any:
 
 def schemas() -> dict[str, str]:
     """Return the text of each schema by the name of its file."""
-    made = {"agent": agent(), "task": task(), "workflow": workflow()}
+    made = {"agent": agent(), "settings": settings(), "task": task(), "workflow": workflow()}
     return {
         f"{name}.schema.json": f"{json.dumps(schema, indent=2)}\n" for name, schema in made.items()
     }
@@ -238,3 +277,4 @@ def schemas() -> dict[str, str]:
 if __name__ == "__main__":
     for name, text in schemas().items():
         (PLACE / name).write_text(text, encoding="utf-8")
+    PAGE.write_text(settings_page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

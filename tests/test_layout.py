@@ -50,7 +50,7 @@ ADAPTED = {"cli", "client", "web", "config", "app", "context"}
 # Modules of a layer that may know the world; all others of timing, org, core and rules.py are pure.
 IMPURE_CORE = {
     "access", "actor", "clock", "engine", "explain", "launch", "ports", "private",
-    "service", "spending",
+    "service", "settings", "spending",
 }  # fmt: skip
 PURE_FILES = {
     "files": {"yaml"},

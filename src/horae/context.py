@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from horae.config import (
-    SECRETS,
-    SETTINGS,
     Config,
     SettingError,
     TrustReport,
@@ -49,6 +47,7 @@ from horae.core.entry import KEEPER, Entry, Origin, Work
 from horae.core.guarded import FILE, after_pull, before_pull
 from horae.core.ports import Clock, Listed, RunError, Trait
 from horae.core.service import Service
+from horae.core.settings import SECRETS, SETTINGS
 from horae.core.source import Source
 from horae.core.spending import Spending
 from horae.core.tool_policy import ToolPolicy, ToolPolicyError

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from horae import __version__, app as composition
 from horae.app import App, Host, Runners
 from horae.cluster.queue import Carried, Worker
-from horae.config import Config, ListenAddress, load
+from horae.config import Config, load
 from horae.context import Context
 from horae.core.access import REVOKED, SESSION_ENDED
 from horae.core.actor import OPERATOR
@@ -29,6 +29,7 @@ from horae.core.gate import Gate
 from horae.core.lease import Leader, NodeDescription as Card, trusted_until
 from horae.core.ports import LedgerError, LedgerUnavailableError, StaleTermError
 from horae.core.receipt import Reason, ReasonCode, Status
+from horae.core.settings import ListenAddress
 from horae.errors import Exit, HoraeError
 from horae.files.git.repository import is_repository
 from horae.files.git.trees import ClusterError, FollowedPlan, Trees, Undelivered

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from horae.config import ListenAddress
     from horae.core.lease import NodeDescription
     from horae.core.ports import Run
+    from horae.core.settings import ListenAddress
     from horae.node import ClusterNode
     from horae.web.forward import Where
 

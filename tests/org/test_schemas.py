@@ -39,7 +39,7 @@ def frontmatter(text: str) -> Any:
     return yaml.safe_load(text.split("---")[1])
 
 
-@pytest.mark.parametrize("name", ["agent", "workflow", "task"])
+@pytest.mark.parametrize("name", ["agent", "settings", "workflow", "task"])
 def test_each_schema_is_one(name: str) -> None:
     schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8"))
     assert jsonschema_rs.meta.is_valid(schema)
@@ -375,8 +375,11 @@ def test_of_any_task_both_say_the_same(data: dict[str, Any]) -> None:
 
 
 def test_the_schemas_are_those_of_the_fields_that_are_read() -> None:
-    for name, text in runpy.run_path(str(SCRIPT))["schemas"]().items():
+    script = runpy.run_path(str(SCRIPT))
+    for name, text in script["schemas"]().items():
         assert (SCHEMAS / name).read_text(encoding="utf-8") == text, "run `make schemas`"
+    page = script["PAGE"].read_text(encoding="utf-8")
+    assert script["settings_page"](page) == page, "run `make schemas`"
 
 
 def test_every_kind_of_source_has_a_schema() -> None:

@@ -124,7 +124,7 @@ def test_memory_is_asked_for_as_settings_write_sizes(size: int) -> None:
         ("HORAE_RUN_PROCESSES", "0", "is not a whole number from 1 to 1,000,000"),
         ("HORAE_RUN_CPUS", "0", "is not a number of cores from 0.01 to 1024 such as 1.5"),
         ("HORAE_RUN_CPUS", "nan", "is not a number of cores from 0.01 to 1024 such as 1.5"),
-        ("HORAE_RUN_CPUS", "1e2", "is not a number of cores from 0.01 to 1024 such as 1.5"),
+        ("HORAE_RUN_CPUS", "2000", "is not a number of cores from 0.01 to 1024 such as 1.5"),
     ],
 )
 def test_a_limit_that_cannot_be_is_refused_in_words(name: str, value: str, words: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from core.world import story
-from horae.config import ListenAddress
+from horae.core.settings import ListenAddress
 from horae.web.forward import Forwarder
 
 if TYPE_CHECKING:

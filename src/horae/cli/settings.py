@@ -9,7 +9,8 @@ import click
 
 from horae.cli import connection, group, options
 from horae.cli.output import Output, echo, form_options, print_answer, print_rows
-from horae.config import TrustReport, confirm, load, meant_setting, untrusted
+from horae.config import TrustReport, confirm, load, untrusted
+from horae.core.settings import meant_setting
 from horae.errors import Exit
 
 

@@ -11,38 +11,15 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias
 
+from horae.core.settings import Way, is_guarded
+
 FILE: Final = "horae.toml"
 LIMIT: Final = 64 * 1024  # size of the settings, in bytes
 MOST: Final = 100  # pulls per file that are remembered
 
-# A setting, or a table with all its settings, and why a pulled commit may not set it.
-GUARDED: Final[Mapping[str, str]] = {
-    "agent": "starts programs",
-    "alert.heartbeat": "sets an external address",
-    "board.command": "starts programs",
-    "board.dir": "sets a path that may be outside the plan root",
-    "board.budget": "limits what runs may spend",
-    "budget": "limits what runs may spend",
-    "cluster.address": "controls access to this machine",
-    "cluster.branch": "selects the plan",
-    "cluster.name": "identifies this machine",
-    "crew.budget": "limits what runs may spend",
-    "crew.def": "starts programs",
-    "data": "sets a path that may be outside the plan root",
-    "git": "names external repositories",
-    "gitops": "controls whether the plan is pulled",
-    "keeper.def": "starts programs",
-    "lifecycle.def": "sets a path that may be outside the plan root",
-    "listen": "controls access to this machine",
-    "secrets": "controls what runs can read",
-    "server": "controls access to this machine",
-    "store": "names an external database",
-}
-
 # The library takes a step per dot of a dotted key for each dot: 30,000 of them take 19 s.
 DOTS: Final = r"(?m)^(?:[^.\n]*\.){100}"
 
-Way: TypeAlias = tuple[str, ...]  # the parts of a setting's name
 Values: TypeAlias = Mapping[Way, str]  # as JSON, so that equal values are equal texts
 
 
@@ -54,15 +31,6 @@ class Arrivals(NamedTuple):
     def commit_of(self, way: Way, value: str | None) -> str:
         found = (commit for commit, values in reversed(self.arrived) if values.get(way) == value)
         return next(found, "")
-
-
-def is_guarded(way: Way) -> bool:
-    """Return whether a setting counts only in the engine's own configuration.
-
-    >>> is_guarded(("agent", "command")), is_guarded(("secrets", "KEY")), is_guarded(("zone",))
-    (True, True, False)
-    """
-    return any(".".join(way[:length]) in GUARDED for length in range(1, len(way) + 1))
 
 
 def as_values(leaves: Mapping[Way, object]) -> Values:

@@ -26,11 +26,11 @@ import h11
 from msgspec import structs
 from starlette.responses import HTMLResponse
 
-from horae.config import ListenAddress
 from horae.core.actor import ENGINE, Scope as TokenScope, scope_words
 from horae.core.explain import length_text
 from horae.core.lease import NodeLine, NodePage
 from horae.core.receipt import Filed, Status
+from horae.core.settings import ListenAddress
 from horae.core.text import moment_text
 from horae.core.views import EngineFacts, StatusReport, receipt_line, zoned
 from horae.errors import Exit, HoraeError
