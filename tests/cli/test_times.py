@@ -511,6 +511,15 @@ def test_explain_reads_an_interval_in_words(call: Call) -> None:
     assert call("explain", "every 5 minutes").out.startswith("the words mean */5 * * * *\n")
 
 
+def test_the_rule_of_words_for_one_time_is_a_timestamp(call: Call, tmp_path: Path) -> None:
+    asked = ("--tz", "Europe/Berlin", "--at", "2026-11-19")
+    once, rule = "once, on 5 May 2027 at 14:00", "the words mean <2027-05-05 Wed 14:00>"
+    assert call("explain", once, *asked).out.startswith(f"{rule}\n")
+    path = tmp_path / "once.org"
+    path.write_text(f"* Once\n:PROPERTIES:\n:SCHEDULE: {once}\n:COMMAND: true\n:END:\n")
+    assert f"{rule}: 2027-05-05 Wed 14:00 Europe/Berlin\n" in call("check", str(path), *asked).out
+
+
 @pytest.mark.parametrize(
     ("stamp", "note"),
     [

@@ -482,7 +482,7 @@ def _explained(
     coming = [stamp(each, item.zone) for each in moments]
     data |= {"words": rule, "zone": item.zone, "next": coming, "clock_changes": changes}
     if written == headline.props.get("SCHEDULE") and is_phrase(written):
-        data["rule"] = written_rule(item.rule)
+        data["rule"] = written_rule(item.rule, zone_name=item.zone)
         lines.append(f"the words mean {data['rule']}")
     lines.append(with_zone(rule, item.zone))
     if item.pause is not None:

@@ -84,12 +84,14 @@ def with_zone(rule: str, zone_name: str) -> str:
     return f"{times} ({zone_name}){divider}{kind}"
 
 
-def written_rule(rule: rules.Rule) -> str:
+def written_rule(rule: rules.Rule, *, zone_name: str = "UTC") -> str:  # of a single time
     match rule:
         case rules.CronRule(crons):
             return "; ".join(cron.expression for cron in crons)
         case rules.RepeaterRule(anchor, repeater):
             return stamp_text(anchor, repeater)
+        case rules.OnceRule(at):
+            return stamp_text(local(at, zone(zone_name)), None)
         case _:
             return ""
 

@@ -114,7 +114,8 @@ def phrase_notes(
             entry = known(item)
             fires = islice(project(entry, clock.now, clock.now + 10 * _YEAR), 3)
             times = [wall_text(local(each.at, zone(entry.zone))) for each in fires] or ["never"]
-            message = f"the words mean {written_rule(entry.rule)}: {', '.join(times)} {entry.zone}"
+            rule = written_rule(entry.rule, zone_name=entry.zone)
+            message = f"the words mean {rule}: {', '.join(times)} {entry.zone}"
             headline = by_line[item.origin.line]
             at, fix = place_of(headline, "SCHEDULE"), anchor_words(entry) or None
             found = SectionFinding(at, "phrase-rule", Severity.INFO, message, fix)

@@ -73,7 +73,7 @@ async def entry(asked: PageRequest) -> Sheet:
         headlines = read(text).headlines if text.startswith("*") else []
         written = headlines[0].props.get("SCHEDULE", "") if headlines else ""
         if is_phrase(written):
-            values["schedule"] = f"{written} means {written_rule(item.rule)}"
+            values["schedule"] = f"{written} means {written_rule(item.rule, zone_name=item.zone)}"
     newest = history.receipts[0].receipt if history.receipts and cursor is None else None
     values |= {"newest": newest, "chain": newest and await chain_of(asked.front, newest)}
     busy = any(each.status in OPEN for each in history.receipts)
