@@ -90,6 +90,22 @@ def test_check_names_the_program_the_policy_and_the_agent_that_are_not_there(hom
     assert found[".agentd/workflows/once.yml", 7, "agentd"]["message"] == POLICY
 
 
+def test_problems_beside_the_plans_of_a_directory_are_named_from_here(call: Call) -> None:
+    crew = "* wren\n:PROPERTIES:\n:DEF: wren.org\n:END:\n"
+    agent = "* wren :agent:\n:PROPERTIES:\n:COMMAND: gone\n:END:\n** System prompt\nSing.\n"
+    files = {"horae.toml": "crew.def = 'crew.org'\n", "crew.org": crew, "wren.org": agent}
+    for name, text in {**files, ".agentd/workflows/a.yml": "name: a\n"}.items():
+        path = Path("farm", name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    found = {(each["file"], each["code"]) for each in call("check", "farm", "--json").data}
+    assert found >= {("farm/crew.org", "agent-tree"), ("farm/wren.org", "agent-unready")}
+    assert {file.partition("/")[0] for file, _ in found} == {"farm"}
+    ending = call("next", "farm")
+    assert ending.err.startswith("horae: farm/.agentd/workflows/a.yml:1:1: ")
+    assert ending.err.endswith("1 problem; other triggers are listed\n")
+
+
 def test_check_names_an_else_that_cannot_answer(call: Call) -> None:
     def told(other: str) -> list[tuple[int, str, str]]:
         plan = f"* wren :agent:\n:PROPERTIES:\n:COMMAND: cat\n:ELSE: {other}\n:END:\nSing.\n"

@@ -264,10 +264,11 @@ def _check_crew(config: Config) -> Iterator[Diagnostic]:
     for agent in (registry := find_agents(config, has_plans=False).registry):
         why = registry.obstacle(agent, environ=os.environ)
         if why is not None:
-            place = (agent.origin.file, agent.origin.line, 1)
+            file = os.path.normpath(Path(config.root, agent.origin.file))
+            place = (file, agent.origin.line, 1)
             yield Diagnostic(*place, "agent-unready", Severity.WARNING, why.reason, why.fix)
     if not is_repository(config.root):
-        file = os.path.relpath(config.crew_def or config.keeper_def or "", config.root)
+        file = str(config.crew_def or config.keeper_def)
         message = "the plan root is not under git, so agents work in it and share all files"
         fix = "run `git init` and commit the plan; each agent then works in a clone of it"
         yield Diagnostic(file, 1, 1, "agent-tree", Severity.INFO, message, fix)

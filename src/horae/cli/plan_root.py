@@ -141,7 +141,8 @@ class PlanView:
             self._say(error)
             return
         if folder.errors:
-            self._say(triggers.files.FilesError(folder.errors))
+            errors = [each if root == "." else f"{root}/{each}" for each in folder.errors]
+            self._say(triggers.files.FilesError(errors, then="other triggers are listed"))
         broken |= {*folder.broken, *folder.unread}
         now = self._when.now
         for file in folder.workflows:

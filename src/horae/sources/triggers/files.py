@@ -279,10 +279,10 @@ def _plain(value: Data) -> Any:
 
 
 class FilesError(HoraeError, code="agentd_files"):
-    def __init__(self, found: Sequence[str]) -> None:
+    def __init__(self, found: Sequence[str], *, then: str = "nothing was changed") -> None:
         self.found = list(found)
         count = f"{len(found)} problem{'s' * (len(found) != 1)}"
-        super().__init__("\n".join([*found, f"{count}; nothing was changed"]))
+        super().__init__("\n".join([*found, f"{count}; {then}"]))
 
 
 @dataclass(frozen=True, slots=True)
