@@ -46,6 +46,7 @@ from documents.story import Teller, agrees, answers, programs_of, stories_of, ty
 from horae.cli.group import horae as horae_group
 from horae.cli.run import run
 from horae.cli.wb import wb as wb_group
+from horae.client import Client
 from horae.core.receipt import RECEIPT_STATUSES
 from horae.errors import Exit
 from horae.org.plan import Severity
@@ -434,6 +435,15 @@ def test_every_public_name_is_in_the_reference_with_an_example(name: str) -> Non
     section = section_of("docs/reference/python.md", f"`{name}`")
     session = "".join(fence[3] for fence in _FENCE.finditer(section) if fence[2] == "python")
     assert re.search(rf"\b{name}\b", session)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("Cron", horae.Cron), ("connect", Client)])
+def test_every_method_in_the_reference_exists(name: str, kind: type) -> None:
+    section = section_of("docs/reference/python.md", f"`{name}`")
+    rows = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    methods = {method for row in rows for method in re.findall(r"`(\w+)\(", row)}
+    assert methods
+    assert methods <= {*dir(kind)}
 
 
 @pytest.mark.parametrize("page", PAGES)
