@@ -41,6 +41,7 @@ from horae.core.actor import Scope, own_run
 from horae.core.inbox import ALL, EntryFilter, EntrySort
 from horae.core.lease import NodePage
 from horae.core.service import Service
+from horae.core.settings import ListenAddress
 from horae.errors import Exit, HoraeError
 from horae.sources import triggers
 from horae.timing.duration import format_duration
@@ -461,8 +462,7 @@ class LeaderClient(Client):
         self._name, self._address, self._secret, self._actor = name, address, secret, actor
 
     def _wire(self, timeout: float | None) -> HTTPConnection:
-        host, _, port = self._address.rpartition(":")
-        return HTTPConnection(host.strip("[]"), int(port), timeout=timeout)
+        return HTTPConnection(*ListenAddress.of(self._address), timeout=timeout)
 
     def _headers(self) -> dict[str, bytes]:
         host = {"Host": b"localhost"}  # a name that every machine goes by

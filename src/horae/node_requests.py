@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horae.core.explain import stamp
+from horae.core.settings import ListenAddress
 from horae.core.text import is_number
 from horae.web import forward
 from horae.web.answer import as_json
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from horae.core.lease import NodeDescription
     from horae.core.ports import Run
-    from horae.core.settings import ListenAddress
     from horae.node import ClusterNode
     from horae.web.forward import Where
 
@@ -134,5 +134,5 @@ class NodeRequests:
     def _where(self, name: str) -> tuple[str, ListenAddress] | None:
         for each in self.member.members:
             if each.member.name == name and each.is_alive and name != self.member.name:
-                return name, forward.address_of(each.member.address)
+                return name, ListenAddress.of(each.member.address)
         return None

@@ -139,15 +139,20 @@ class ListenAddress(NamedTuple):
     host: str
     port: int
 
+    @classmethod
+    def of(cls, text: str) -> ListenAddress:
+        host, _, port = text.rpartition(":")
+        return cls(host.strip("[]"), int(port))
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def _address(text: str) -> ListenAddress:
-    host, _, port = text.rpartition(":")
-    if int(port) > 65535:
+    found = ListenAddress.of(text)
+    if found.port > 65535:
         raise ValueError
-    return ListenAddress(host.strip("[]"), int(port))
+    return found
 
 
 def _networks(raw: list[str]) -> tuple[str, ...]:

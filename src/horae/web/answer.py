@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from horae.core.views import CannotRunError, Maybe, Shape
 from horae.errors import Exit, HoraeError
@@ -24,7 +24,7 @@ from horae.sources.triggers.service import refusal
 from horae.web.router import JSON, PROBLEM, HttpRequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from starlette.requests import Request
 
@@ -153,6 +153,14 @@ def as_json(
 ) -> Response:
     body = encoded(data)
     return Response(body, status, headers={**HEADERS, **(headers or {})}, media_type=kind)
+
+
+def tagged(data: object, tag: str) -> Response:
+    return as_json(data, headers={"ETag": f'"{tag}"'})
+
+
+def streamed(parts: AsyncIterator[bytes], kind: str, headers: MoreHeaders = None) -> Response:
+    return StreamingResponse(parts, media_type=kind, headers={**HEADERS, **(headers or {})})
 
 
 def takes_gzip(request: Request) -> bool:

@@ -22,7 +22,7 @@ from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import asdict
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router, compile_path
 
 from horae.config import TrustReport, WaitingSettings
@@ -59,7 +59,7 @@ from horae.web.router import Access, Operation, Routes
 from horae.web.stream import Feed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from starlette.types import ASGIApp, Receive, Scope as Incoming, Send
 
@@ -482,10 +482,6 @@ async def last_run(front: Front, query: LastRunQuery) -> views.RunLine:
     return await front.last_run(query.entry, going=query.going)
 
 
-def _streamed(parts: AsyncIterator[bytes], kind: str) -> Response:
-    return StreamingResponse(parts, media_type=kind, headers=answer.HEADERS)
-
-
 class CancelRequest(Fields, frozen=True):
     reason: Annotated[Text, about("reason for the cancellation")] = ""
 
@@ -585,7 +581,7 @@ async def event_stream(front: Front, request: Request, query: StreamQuery) -> Re
     if after is None:
         after = front.since if front.ledger is None else await front.ledger.newest_event()
     feed: Feed = request.app.state.feed
-    return _streamed(feed.listen(after), "text/event-stream")
+    return answer.streamed(feed.listen(after), "text/event-stream")
 
 
 class RestartRequest(Fields, frozen=True):

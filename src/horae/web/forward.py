@@ -150,16 +150,11 @@ async def gives_word(other: str, address: str, name: str, promise: timedelta, se
     question = token_hex(16)
     try:
         async with asyncio.timeout(promise.total_seconds() / 6):
-            said = await _fetch(address_of(address), f"{AWAY}?{question}", secret, name)
+            said = await _fetch(ListenAddress.of(address), f"{AWAY}?{question}", secret, name)
     except (OSError, ValueError) as error:  # a timeout is one
         log.debug("%s does not say whether it reaches the database: %s", other, error)
         return False
     return hmac.compare_digest(said, word_of(other, question.encode(), promise, secret))
-
-
-def address_of(text: str) -> ListenAddress:
-    host, _, port = text.rpartition(":")
-    return ListenAddress(host.strip("[]"), int(port))
 
 
 async def _fetch(address: ListenAddress, target: str, secret: str, name: str) -> bytes:

@@ -209,6 +209,11 @@ class Front:
     edits: Edits = field(default_factory=Edits)
     closing: asyncio.Event | None = None  # set when nothing more is told to those who listen
 
+    def is_live(self, run: Run) -> bool:
+        """Whether the engine has a run; when it no longer has it, its end is in the ledger."""
+        live = self.engine.launch.runs.get(run.receipt)
+        return live is not None and live.number == run.number  # not an attempt after it
+
     async def status(self, *, limit: int) -> StatusReport:
         facts = replace(self.facts(), stall=await self.engine.stall())
         return await self.service.status(facts, limit=limit)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
-from horae.core.access import SESSION_RENEWED, TOUCHED, NewToken, Token
+from horae.core.access import SESSION_RENEWED, TOUCHED, NewToken, Token, token_digest
 from horae.core.actor import OPERATOR, Scope, allows, check_token_name, in_order
 from horae.core.ports import Clock, LedgerBusyError, LedgerError, LedgerWriteError
 from horae.core.private import replace_durably
@@ -208,7 +208,7 @@ class Keys:
             self._ends.pop(session).set()
 
     async def bearer(self, given: str) -> Caller | None:
-        if self.is_token(given.encode(errors="replace")):
+        if self.is_token(given):
             return Caller(f"token:{OPERATOR}", _ALL, self.ended_of())
         run = None if self.runs is None else self.runs.find(given)
         if run is not None:
@@ -216,7 +216,7 @@ class Keys:
         if self.tokens is None or not _NAMED.fullmatch(given):
             return None
         # By its digest: how long a search takes tells nothing of what would be right.
-        digest, tokens = _digest(given), self.tokens
+        digest, tokens = token_digest(given), self.tokens
         try:
             found = await self._found(lambda: tokens.find(digest))
         except (LedgerBusyError, LedgerWriteError):
@@ -291,25 +291,24 @@ class Keys:
         self._touching.add(task)
         task.add_done_callback(self._touching.discard)
 
-    def is_token(self, given: bytes) -> bool:
-        return hmac.compare_digest(given, self.token.encode())
+    def is_token(self, given: str) -> bool:
+        return _is_same(given, self.token)
 
     def is_node(self, given: str) -> bool:
-        is_same = hmac.compare_digest(given.encode(errors="replace"), self.node.encode())
-        return bool(self.node) and is_same
+        return _is_same(given, self.node) and bool(self.node)
 
     def new_code(self, name: str = OPERATOR) -> str:
         """Return what a login link ends with; it is good once, for ten minutes, for a token."""
         while len(self._codes) >= MOST_CODES:
             del self._codes[next(iter(self._codes))]
         code = secrets.token_urlsafe(24)
-        self._codes[_digest(code)] = self.clock.elapsed() + CODE, name
+        self._codes[token_digest(code)] = self.clock.elapsed() + CODE, name
         return code
 
     def take_code(self, code: str) -> str | None:
         """Return the name of the token that a login link is good for; from then on it is not."""
         # By its digest: how long a search takes tells nothing of what would be right.
-        until, name = self._codes.pop(_digest(code), (timedelta(), None))
+        until, name = self._codes.pop(token_digest(code), (timedelta(), None))
         return name if self.clock.elapsed() < until else None
 
     @property
@@ -317,14 +316,14 @@ class Keys:
         return self._made("calendar")[:43]
 
     def is_calendar(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(errors="replace"), self.calendar.encode())
+        return _is_same(given, self.calendar)
 
     def form(self, caller: Caller) -> str:
         """Return what the forms of a session contain, which pages of others cannot know."""
         return self._made(f"form {caller.session or caller.actor}")[:43]
 
     def is_form(self, caller: Caller, given: str) -> bool:
-        return hmac.compare_digest(given.encode(errors="replace"), self.form(caller).encode())
+        return _is_same(given, self.form(caller))
 
     @property
     def page(self) -> str:
@@ -389,7 +388,7 @@ async def add_token(
     """Keep a new token of a name; its text is kept nowhere."""
     text = f"{_PREFIX}{new_token()}"
     token = NewToken(check_token_name(name), in_order(scopes), now, token=text)
-    if not await tokens.add(token, _digest(text)):
+    if not await tokens.add(token, token_digest(text)):
         remedy = f"choose another name, or revoke the token with `horae token revoke {name}`"
         words = f"a token named {name!r} already exists; {remedy}"
         raise HoraeError(words, code="token_taken", exit_code=Exit.CONFLICT, name=name)
@@ -415,6 +414,5 @@ def write_token(directory: Path, token: str = "", name: str = NAME) -> str:
     return token
 
 
-def _digest(code: str) -> str:
-    # Without salt or many rounds: those protect what people choose, and this is random.
-    return sha256(code.encode(errors="replace")).hexdigest()
+def _is_same(given: str, own: str) -> bool:
+    return hmac.compare_digest(given.encode(errors="replace"), own.encode())

@@ -27,6 +27,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from horae.core.settings import ListenAddress
 from horae.errors import Exit, HoraeError
 from horae.web import SOCKET, address
 from horae.web.answer import refused
@@ -128,7 +129,7 @@ async def serve_tcp(
 
 
 def listen_tcp(host: str, port: int, *, allow_remote: bool = False) -> socket.socket:
-    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    where = str(ListenAddress(host, port))
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
@@ -160,7 +161,7 @@ def listen_tcp(host: str, port: int, *, allow_remote: bool = False) -> socket.so
 def url_of(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - a name to avoid
-    return f"http://[{here}]:{port}" if ":" in here else f"http://{here}:{port}"
+    return f"http://{ListenAddress(here, port)}"
 
 
 def listen(directory: Path) -> socket.socket:

@@ -16,7 +16,7 @@ from io import BytesIO
 from itertools import takewhile
 from typing import TYPE_CHECKING, Annotated, Final
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from horae.core.actor import Scope
 from horae.core.views import Shape, Time
@@ -206,12 +206,6 @@ async def show_log(front: Front, number: int, query: LogQuery) -> Response:
     The header `Log-From` has the offset of the first byte.
     """
     found = await front.service.run_of(number)
-
-    def goes_on() -> bool:
-        # When the engine no longer has the run, its end is in the ledger.
-        live = front.engine.launch.runs.get(found.receipt)
-        return query.follow and live is not None and live.number == found.number
-
     path = front.log_of(found)
     wanted = LogSelection(query.start, query.end, query.line, query.since, query.step, query.tail)
     start, end = await asyncio.to_thread(RunLog(path).select, wanted)
@@ -221,10 +215,14 @@ async def show_log(front: Front, number: int, query: LogQuery) -> Response:
     if query.download:
         headers["Content-Disposition"] = f'attachment; filename="run-{number}.log"'
     parts = log_parts(
-        path, start, goes_on=goes_on, clock=front.clock, end=end, is_exact=query.exact
+        path,
+        start,
+        goes_on=lambda: query.follow and front.is_live(found),
+        clock=front.clock,
+        end=end,
+        is_exact=query.exact,
     )
-    headers |= answer.HEADERS
-    return StreamingResponse(parts, media_type="text/plain; charset=utf-8", headers=headers)
+    return answer.streamed(parts, "text/plain; charset=utf-8", headers)
 
 
 class LinesQuery(Fields, frozen=True):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Meta, to_builtins
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from horae.core.actor import Scope
 from horae.core.views import Shape
 from horae.sources.agents.source import AgentRunStatus
-from horae.web.answer import HEADERS
+from horae.web.answer import streamed
 from horae.web.fields import Fields, Number, Text, about
 from horae.web.front import Front, NotOfferedError, offered
 from horae.web.router import Routes
@@ -71,8 +72,7 @@ async def agent_run_stream(front: Front, id: str) -> Response:
     """Stream the output of a run of an agent, and its outcome at the end."""
     kept = offered(front.agent_runs, "agents")()
     await _looked(kept, id)
-    parts = _told(front, kept, id)
-    return StreamingResponse(parts, media_type="text/event-stream", headers=HEADERS)
+    return streamed(_told(front, kept, id), "text/event-stream")
 
 
 async def _told(front: Front, kept: AgentRequests, run: str) -> AsyncIterator[bytes]:
@@ -81,12 +81,7 @@ async def _told(front: Front, kept: AgentRequests, run: str) -> AsyncIterator[by
         await front.clock.wait(asyncio.Event(), until=front.clock.now() + LOOK)
         said, attempt = await _looked(kept, run), await kept.run_of(run)
     if attempt is not None:
-        live = front.engine.launch.runs
-
-        def goes_on() -> bool:
-            here = live.get(attempt.receipt)
-            return here is not None and here.number == attempt.number
-
+        goes_on = partial(front.is_live, attempt)
         async for part in log_parts(front.log_of(attempt), 0, goes_on=goes_on, clock=front.clock):
             text = json.dumps({"text": part.decode(errors="replace")})
             yield f"event: output\ndata: {text}\n\n".encode()

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -24,7 +25,7 @@ from horae.sources.board import rules, tasks
 from horae.sources.board.recycle import triggers_of
 from horae.sources.board.task import TASK_PROPERTIES, Task
 from horae.timing.zone import format_with_offset, zone
-from horae.web.answer import as_json
+from horae.web.answer import tagged
 from horae.web.fields import Fields, Required, Text, about
 from horae.web.front import Front, PlannedEdit, commit_new, noticed, offered
 from horae.web.router import ChangedError, Routes
@@ -106,7 +107,7 @@ class BoardRequests:
         )
         made = await front.edits.make(front, planned._replace(limit=self.files.limit))
         said, tag = await self.task(number)
-        return _tagged(replace(said, undo=UNSET if made.undo is None else made.undo), tag)
+        return tagged(replace(said, undo=UNSET if made.undo is None else made.undo), tag)
 
     async def add(self, front: Front, title: str, fields: rules.Changes, body: str) -> Response:
         card = await asyncio.to_thread(self.files.add, title, fields, body=body)
@@ -118,7 +119,7 @@ class BoardRequests:
         edit = card.path, file, words, lambda _: (), self._read_again, self.files.directory
         removal = PlannedEdit(*edit, expected=card.digest, limit=self.files.limit, is_removal=True)
         said, tag = await self.task(card.task.id)
-        return _tagged(replace(said, undo=front.edits.keep(front, removal)), tag)
+        return tagged(replace(said, undo=front.edits.keep(front, removal)), tag)
 
     async def _read_again(self) -> None:
         self.changed()
@@ -174,10 +175,14 @@ def _task(
     return BoardTask.of(card, found, next=times)
 
 
+def _board(front: Front) -> BoardRequests:
+    return offered(front.tasks, "board")()
+
+
 @routes.get("/api/v1/board", Scope.READ, also=(404,))
 async def board(front: Front) -> BoardPage:
     """List the tasks of the board and what each of them waits for."""
-    return await offered(front.tasks, "board")().board()
+    return await _board(front).board()
 
 
 _TASK: Final = "/api/v1/board/tasks/{number}"
@@ -186,7 +191,7 @@ _TASK: Final = "/api/v1/board/tasks/{number}"
 @routes.get(_TASK, Scope.READ, answer=BoardTask, also=(404, 409), has_tag=True)
 async def task(front: Front, number: int) -> Response:
     """Show one task; its ETag identifies the text of its file."""
-    return _tagged(*await offered(front.tasks, "board")().task(number))
+    return tagged(*await _board(front).task(number))
 
 
 _TEXTS: Final = {
@@ -204,10 +209,6 @@ ScheduleRequest: Final = defstruct(
     bases=(Fields,),
     frozen=True,
 )
-
-
-def _tagged(task: BoardTask, tag: str) -> Response:
-    return as_json(task, headers={"ETag": f'"{tag}"'})
 
 
 class NewTask(Fields, frozen=True):
@@ -229,7 +230,7 @@ async def add_task(front: Front, body: NewTask) -> Response:
     wanted: dict[str, rules.Value | None] = {key: text for key, text in fields.items() if text}
     if tags:
         wanted["tags"] = tags
-    return await offered(front.tasks, "board")().add(front, body.title, wanted, body.text)
+    return await _board(front).add(front, body.title, wanted, body.text)
 
 
 class MoveRequest(Fields, frozen=True):
@@ -240,12 +241,8 @@ class MoveRequest(Fields, frozen=True):
 async def move_task(front: Front, number: int, body: MoveRequest, if_match: str | None) -> Response:
     """Move a task to another status; with If-Match only if the task has not changed."""
     now, words = front.clock.now(), f"Move to {body.status}: task"
-
-    def decide(task: Task) -> rules.Changes:
-        return rules.transition(task, body.status, now=now)
-
-    kept = offered(front.tasks, "board")()
-    return await kept.edit(front, number, decide, words=words, expected=if_match)
+    decide = partial(rules.transition, status=body.status, now=now)
+    return await _board(front).edit(front, number, decide, words=words, expected=if_match)
 
 
 class AssignRequest(Fields, frozen=True):
@@ -257,12 +254,9 @@ async def assign_task(
     front: Front, number: int, body: AssignRequest, if_match: str | None
 ) -> Response:
     """Assign a task to an agent; with If-Match only if the task has not changed."""
-
-    def decide(_: Task) -> rules.Changes:
-        return {"assignee": body.assignee.strip() or None}
-
-    kept = offered(front.tasks, "board")()
-    return await kept.edit(front, number, decide, words="Assign task", expected=if_match)
+    changes: rules.Changes = {"assignee": body.assignee.strip() or None}
+    edit = _board(front).edit
+    return await edit(front, number, lambda _: changes, words="Assign task", expected=if_match)
 
 
 @routes.add(
@@ -272,9 +266,6 @@ async def schedule_task(front: Front, number: int, body: Fields, if_match: str |
     """Set or clear the schedule of a task; with If-Match only if the task has not changed."""
     wanted = {name: None if value == "" else value for name, value in asdict(body).items()}
     fields = _checked(wanted)
-
-    def decide(task: Task) -> rules.Changes:
-        return rules.schedule_changes(task, fields, is_cleared=bool(wanted["clear"]))
-
-    kept, words = offered(front.tasks, "board")(), "Change the schedule of task"
-    return await kept.edit(front, number, decide, words=words, expected=if_match)
+    decide = partial(rules.schedule_changes, wanted=fields, is_cleared=bool(wanted["clear"]))
+    words = "Change the schedule of task"
+    return await _board(front).edit(front, number, decide, words=words, expected=if_match)

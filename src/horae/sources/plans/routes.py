@@ -42,7 +42,7 @@ from horae.org.plan import Span, Stamp
 from horae.sources.plans.arming import scan_plan
 from horae.sources.plans.done import Edit, PlanHeadline
 from horae.timing.duration import first_delay, parse_cadence
-from horae.web.answer import as_json
+from horae.web.answer import tagged
 from horae.web.fields import Fields, Required, Text, about
 from horae.web.front import EditAnswer, Front, PlannedEdit, offered, tag_of_entry
 from horae.web.router import ChangedError, Routes
@@ -344,7 +344,7 @@ async def schedule(front: Front, entry: str, query: ScheduleQuery) -> Response:
             warnings=tuple(warnings),
         )
 
-    return as_json(await asyncio.to_thread(look), headers={"ETag": f'"{place.tag}"'})
+    return tagged(await asyncio.to_thread(look), place.tag)
 
 
 class ScheduleChange(Fields, frozen=True):
@@ -388,7 +388,7 @@ async def change_schedule(
             root / place.file, place.file, words, splices, read_again, root, if_match
         )
         made = await front.edits.make(front, planned)
-    return as_json(made, headers={"ETag": f'"{made.digest}"'})
+    return tagged(made, made.digest)
 
 
 async def _set_cron(front: Front, found: Listed, expression: str) -> None:
