@@ -69,7 +69,7 @@ def files(tmp_path: Path) -> Path:
         "workflows/once.yaml": ONCE,
         "prompts/once.md": "Deploy at {{run_at}}.\n",
         "workflows/notes.txt": "not a template",
-        "rooms/lobby.yml": "name: lobby\n",
+        "rooms/lobby.yml": "name: lobby\n",  # not read
     }.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
@@ -434,7 +434,6 @@ def test_apply_twice_changes_nothing(call: Call, files: Path) -> None:
     assert {verb for verb, _, _ in again} == {"unchanged"}
     assert call("horae", "trigger", "list", "--json").data == rows
     everything = call("agent", "apply", ".")
-    assert "rooms are not supported" in everything.err
     assert everything.out.endswith("Applied 0 room(s), 1 agent(s), and 2 workflow(s)\n")
 
 
@@ -506,7 +505,7 @@ def test_all_files_are_checked_before_anything_changes(call: Call, files: Path) 
     )
     ending = call("agent", "apply", ".agentd")
     assert (ending.code, ending.out) == (1, "")
-    said = ending.err.splitlines()[1:]  # the first is about rooms
+    said = ending.err.splitlines()
     for line, file in zip(said, ("more.yml", "once.yaml"), strict=False):
         assert f".agentd/workflows/{file}:1: the workflow 'once' is also in" in line
     assert ".agentd/workflows/daily.yml:5: the cron expression '0 0 1 13 *' is not valid" in said[2]

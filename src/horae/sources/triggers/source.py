@@ -33,10 +33,9 @@ if TYPE_CHECKING:
     from horae.sources.triggers.service import Triggers
 
 FOLDER: Final = ".agentd"
-SUBFOLDERS: Final = ("rooms", "agents", "workflows")
+SUBFOLDERS: Final = ("agents", "workflows")
 SUFFIXES: Final = (".yml", ".yaml")
 LIMIT: Final = 1 << 20  # bytes of one file
-_ROOMS: Final = ("rooms are not supported", "the file is ignored")
 
 
 @dataclass(eq=False)
@@ -132,10 +131,6 @@ def read_folder(
     """
     found = _files(path, root=root)
     folder = Folder()
-    folder.problems += [
-        Diagnostic(printable(each), 1, 1, "agentd", Severity.WARNING, *_ROOMS)
-        for each in found.rooms
-    ]
     parts = (whole := _whole(path)).split("/")
     # Templates may be read below the directory around `.agentd`.
     if FOLDER in parts:
@@ -269,19 +264,18 @@ def has_files(root: str) -> bool:
 
 class _Files(NamedTuple):
     files: list[tuple[str, str]]
-    rooms: list[str]
     problems: list[PlanFileError]
 
 
 def _files(path: str, *, root: str | None) -> _Files:
     if root is None and Path(path).is_file():
         parent = Path(_whole(path)).parent.name
-        return _Files([(path, parent if parent in SUBFOLDERS else "")], [], [])
+        return _Files([(path, parent if parent in SUBFOLDERS else "")], [])
     if root is None and not _has_folders(path) and os.path.lexists(f"{path}/{FOLDER}"):
         path = f"{path.rstrip('/')}/{FOLDER}"
     if root is not None and (in_the_way := read.obstacle(path, root=root)) is not None:
         raise in_the_way
-    result = _Files([], [], [])
+    result = _Files([], [])
     kinds = SUBFOLDERS if _has_folders(path) else ("",)
     for kind in kinds:
         folder = f"{path.rstrip('/')}/{kind}" if kind else path
@@ -294,10 +288,7 @@ def _files(path: str, *, root: str | None) -> _Files:
                 result.problems.append(error)
             continue
         result.problems.extend(found.problems)
-        if kind == "rooms":
-            result.rooms.extend(found.plans)
-        else:
-            result.files.extend((file, kind) for file in found.plans)
+        result.files.extend((file, kind) for file in found.plans)
     if not result.files and not result.problems:
         raise EmptyFolderError(path)
     return result
