@@ -280,20 +280,6 @@ def test_what_a_trigger_follows_goes_by_its_id_or_its_name(call: Call) -> None:
     )
 
 
-def test_a_word_that_is_the_id_of_one_and_the_name_of_another_is_refused_with_both(
-    call: Call,
-) -> None:
-    first = added(call, "first")
-    other = added(call, first["id"])
-    add = ("horae", "trigger", "add", "follow", "--agent", "worker", "--prompt", "Go.")
-    ending = call(*add, "--after", first["id"])
-    assert (ending.code, ending.out) == (6, "")
-    assert f"'{first['id']}' matches two triggers, {first['id']} (called 'first')" in ending.err
-    assert f"; use 'first' or '{other['id']}'" in ending.err
-    assert call(*add, "--after", "first").code == 0
-    assert call("horae", "trigger", "edit", "follow", "--after", other["id"]).code == 0
-
-
 def test_somebody_asks_and_sees_what_became_of_it(call: Call) -> None:
     added(call, "report", "--manual", "--prompt", "{{title}}: {{body}}")
     asked = call(

@@ -136,16 +136,9 @@ class Triggers:
         return views.Page(items=tuple(map(trigger_line, found)), total=total, **size)
 
     async def find(self, word: str) -> Trigger:
-        by_id, by_name = await self.store.get(word), await self.store.named(word)
-        found = by_id or by_name
+        found = await self.store.get(word) or await self.store.named(word)
         if found is None:
             raise TriggerNotFoundError("workflow", word[:100])
-        if by_name is not None and by_name.id != found.id:
-            first, second = (f"{x.id} (called '{x.definition.name}')" for x in (found, by_name))
-            raise TriggerConflictError(
-                f"'{word}' matches two workflows, {first} and {second}; "
-                f"use '{found.definition.name}' or '{by_name.id}'"
-            )
         return found
 
     async def get(self, word: str) -> views.TriggerLine:
