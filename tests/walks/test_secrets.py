@@ -337,7 +337,7 @@ def test_check_tells_of_a_secret_that_stands_in_a_file_and_of_a_name_that_names_
 ) -> None:
     prepare(ground, monkeypatch)
     monkeypatch.chdir(ground.root)
-    mine = f"source: {{type: webhook, secret: {GIVEN['first']}}}\nprompt_template: Use ${{FILE_KEY}}.\n"
+    mine = f"source: {{type: webhook, secret: {GIVEN['first']}}}\nprompt_template: Use it.\n"
     ground.write(".agentd/workflows/mine.yml", f"name: mine\nagent: writer\n{mine}")
     wrong = "env: {A: '${NOTHING}', B: '${HORAE_TOKEN}', C: '${GONE}'}\n"
     ground.write(".agentd/agents/other.yml", f"name: other\n{wrong}")
@@ -347,7 +347,6 @@ def test_check_tells_of_a_secret_that_stands_in_a_file_and_of_a_name_that_names_
         "other.org:4:11: warning secret: API_KEY in the command contains a secret that every",
         "writer.yml:3:1: warning agentd: API_KEY contains a secret that everyone",
         "mine.yml:3:1: warning agentd: secret contains a secret that everyone",
-        "mine.yml:4:1: note agentd: ${FILE_KEY} in prompt_template is not replaced",
         "other.yml:2:1: error agentd: A needs the variable NOTHING, which is not set",
         "other.yml:2:1: error agentd: B names HORAE_TOKEN: names that begin with HORAE_",
         "plan.org:38:7: warning secret: secret GONE cannot be read",

@@ -117,7 +117,6 @@ def parse_workflow(
         # So that it need not be in a file under git.
         if source is not None and isinstance(source.get(key), str):
             page.name_secrets(where, key, source[key], environ or {}, is_secret=True)
-    page.keep_literal("prompt_template")
     if (zone := page.get("timezone", str)) is not None:
         source = {**(source or {}), "timezone": zone}
     template, other = page.get("prompt_template", str), page.get("prompt_template_file", str)
@@ -150,7 +149,6 @@ def parse_agent(text: str, *, file: str = "-", environ: Mapping[str, str]) -> Pa
             page.name_secrets("env", key, value, environ, is_secret=secret.looks_secret(key, value))
         else:
             page.wrong("env", f"{key[:60]} must be text", "write it on one line")
-    page.keep_literal("prompt", "system_prompt", "working_dir", "command", "model")
     config = {key: value for key, value in config.items() if value is not None}
     is_enabled = page.get("enabled", bool) is not False
     return page.parsed("agent", {**config, "name": name, "enabled": is_enabled})
@@ -254,17 +252,6 @@ class _YamlPage:
             message = f"{name[:60]} contains a secret that everyone who can read this file can see"
             fix = "write ${NAME}, and set where NAME is read from in [secrets] of horae.toml"
             self.wrong(key, message, fix, kind=Severity.WARNING)
-
-    def keep_literal(self, *keys: str) -> None:
-        """Report `${NAME}` where it is not expanded: prompts and commands are used as they are."""
-        for key in keys:
-            parts = self.data.get(key)
-            texts = [each for each in parts if isinstance(each, str)] if parts else []
-            text = parts if isinstance(parts, str) else " ".join(texts)
-            if (found := secret.names_in(text)) and "-c" not in texts:  # a shell expands its own
-                message = f"${{{found[0]}}} in {key} is not replaced; only env and secret are"
-                fix = f"pass it to the run in env, and read {found[0]} there"
-                self.wrong(key, message, fix, kind=Severity.INFO)
 
 
 def _plain(value: Data) -> Any:
