@@ -79,7 +79,6 @@ class Report:
     cost: float | None = None
     status: int | None = None  # of the provider's refusal
     resets_at: float | None = None  # the end of a limit, in seconds since 1970
-    log: tuple[dict[str, object], ...] = ()
 
 
 def require_extra() -> None:
@@ -128,7 +127,6 @@ async def work(
         cost=_cost(order, usage),
         status=refused.status,
         resets_at=refused.resets_at,
-        log=tuple(box.log),
     )
 
 

@@ -1,4 +1,4 @@
-"""The tools of a model that we call ourselves: each call is checked, bounded and logged.
+"""The tools of a model that we call ourselves: each call is checked, bounded and shown.
 
 Links below the working directory are not followed. A shell can do what its user can; the policy
 only decides which commands run.
@@ -11,9 +11,8 @@ import errno
 import os
 import signal
 import stat
-import time
 from contextlib import contextmanager, suppress
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Final
 
 from horae.core import tool_policy
@@ -30,11 +29,10 @@ LONGEST_SHELL: Final = 600
 MOST_SHOWN: Final = 30_000  # characters of a tool's result for the model
 MOST_READ: Final = 4 << 20  # bytes of a file
 MOST_FETCHED: Final = 1 << 20
-MOST_LOGGED: Final = 1000  # calls in the log
 FETCH_SECONDS: Final = 20
 REDIRECTS: Final = 5
 
-_LINE: Final = 200  # characters of an argument or an output in the log
+_LINE: Final = 200  # characters of an argument in the transcript
 _HALF: Final = MOST_SHOWN // 2
 _KEPT: Final = _HALF - 200  # bytes of each end of an output, with room for a note
 _NO_LINK: Final = os.O_NOFOLLOW | os.O_CLOEXEC
@@ -58,7 +56,6 @@ class Toolbox:
     spellings: tuple[bytes, ...] = ()
     agent: str = "agent"
     say: Callable[[Turn], None] = lambda _: None
-    log: list[dict[str, object]] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         self._root = os.open(self.work, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -137,10 +134,8 @@ class Toolbox:
         """Run a tool if the policy allows it; return the result for the model, without secrets."""
         line = shown(self.mask(argument[: _LINE * 8]))[:_LINE]
         self.say(Turn(TurnKind.TOOL, line, tool))
-        began = time.monotonic()
-        answer = tool_policy.decide(self.policy, tool, argument)
         is_error = True
-        match answer:
+        match tool_policy.decide(self.policy, tool, argument):
             case tool_policy.Answer.DENY:
                 told = f"refused: the tool policy does not allow {tool} with these arguments"
             case tool_policy.Answer.ASK:
@@ -155,11 +150,6 @@ class Toolbox:
                     if error.errno in {errno.ELOOP, errno.ENOTDIR}:
                         told = "error: a part of the path is a link or not a directory"
         told = self.mask(told)
-        if len(self.log) < MOST_LOGGED:
-            seconds = round(time.monotonic() - began, 3)
-            row = {"tool": tool, "argument": line, "answer": answer.value, "seconds": seconds}
-            # The result is the beginning of the output, or the error.
-            self.log.append({**row, "output": shown(told)[:_LINE], "error": is_error})
         self.say(Turn(TurnKind.RESULT, told[: MOST_TEXT + 1], is_error=is_error))
         if len(told) <= MOST_SHOWN:
             return told
