@@ -9,8 +9,7 @@ r"""Scheduled workflows of GitHub Actions.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
-from graphlib import CycleError, TopologicalSorter
+from collections.abc import Iterator
 from typing import Final
 
 from horae.extras.importers.crontab import DIALECTS, POLICY, foreign_rule
@@ -22,12 +21,11 @@ _DIALECTS: Final = (
     *(each._replace(has_open_step=True) for each in DIALECTS[:4]),
     DIALECTS[4]._replace(has_open_step=True, high=6),
 )
-_SHELLS: Final = frozenset({"", "sh", "bash"})
 _HARMLESS: Final = "actions/checkout@"  # the plan is in the checkout
 # Supported keys, and those without an effect here.
 _FILE_KEYS: Final = ["name", "run-name", "on", "env", "jobs", "permissions", "concurrency"]
-_JOB_KEYS: Final = ["name", "runs-on", "needs", "steps", "env", "permissions", "timeout-minutes"]
-_STEP_KEYS: Final = ["name", "id", "run", "shell", "env", "working-directory"]
+_JOB_KEYS: Final = ["name", "runs-on", "steps", "env", "permissions", "timeout-minutes"]
+_STEP_KEYS: Final = ["name", "id", "run", "env"]
 
 
 def read_workflow(text: str, *, name: str) -> Reading:
@@ -108,8 +106,7 @@ def _script(data: YamlMap) -> Iterator[str]:
         raise UnfitError("has no jobs")
     yield "set -e\n"
     yield from _exports(data.get("env"))
-    for name in _in_order(jobs):
-        job = jobs[name]
+    for name, job in jobs.items():
         if not isinstance(job, YamlMap) or not isinstance(steps := job.get("steps"), list):
             raise UnfitError(f"job {name} has no steps of its own")
         _check(job, _JOB_KEYS, f"job {name}")
@@ -134,14 +131,9 @@ def _step(step: Data, name: str, exports: str) -> str:
             return ""
         raise UnfitError(f"job {name} uses {used}, which only GitHub can run")
     _check(step, _STEP_KEYS, f"a step of job {name}")
-    run, shell = step.get("run"), step.get("shell") or ""
-    if not isinstance(run, str) or shell not in _SHELLS:
+    if not isinstance(run := step.get("run"), str):
         raise UnfitError(f"job {name} has a step that only GitHub can run")
-    where = step.get("working-directory")
-    body = exports + "".join(_exports(step.get("env")))
-    body += f"cd {shlex.quote(where)}\n" if isinstance(where, str) else ""
-    body += "set -o pipefail\n" if shell == "bash" else ""
-    body += run.rstrip("\n") + "\n"
+    body = exports + "".join(_exports(step.get("env"))) + run.rstrip("\n") + "\n"
     if "${{" in body:
         raise UnfitError(f"job {name} contains ${{{{ … }}}}, which only GitHub expands")
     return f"(\n{body})\n"
@@ -153,20 +145,3 @@ def _exports(env: Data) -> Iterator[str]:
             if not isinstance(value, str) or "${{" in value or not key.isidentifier():
                 raise UnfitError(f"the variable {key} is set by GitHub")
             yield f"export {key}={shlex.quote(value)}\n"
-
-
-def _in_order(jobs: Mapping[str, Data]) -> list[str]:
-    needs = {name: _needs(job) for name, job in jobs.items()}
-    if unknown := set().union(*needs.values()) - needs.keys():
-        raise UnfitError(f"no job has the name {min(unknown)}, which another one needs")
-    try:
-        return [*TopologicalSorter(needs).static_order()]
-    except CycleError:
-        raise UnfitError("the jobs depend on each other in a cycle") from None
-
-
-def _needs(job: Data) -> set[str]:
-    needs = job.get("needs") if isinstance(job, YamlMap) else None
-    if isinstance(needs, str):
-        return {needs}
-    return {each for each in needs if isinstance(each, str)} if isinstance(needs, list) else set()
