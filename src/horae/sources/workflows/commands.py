@@ -8,11 +8,11 @@ import signal
 import sys
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import to_builtins
 
-from horae.cli.output import Form, Output, clean, console, echo, print_rows, safe
+from horae.cli.output import Form, Output, clean, echo, print_rows
 from horae.cli.sources import plan_root
 from horae.config import Config, load, secrets_of, state_directory
 from horae.context import block_agents, find_agents
@@ -30,17 +30,7 @@ from horae.sources.workflows.record import Record, StepRecord, summary
 from horae.sources.workflows.runner import WorkflowRunner
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
-    from datetime import datetime
-
-    from rich.console import RenderableType
-
-
-_REFRESH: Final = 0.1  # seconds between two updates of the screen
-_STYLES: Final = {
-    "running": "bold cyan", "building": "cyan", "done": "green", "reused": "green",
-    "failed": "bold red", "killed": "bold red", "skipped": "yellow",
-}  # fmt: skip
+    from collections.abc import Callable, Iterable, Mapping
 
 
 def run_file(
@@ -73,9 +63,9 @@ def run_file(
         taken = kept[0]
     text = (given or "").encode(errors="surrogateescape")
     text = sys.stdin.buffer.read() if given == "-" else text
-    show = _Screen(output) if output.form is Form.TABLE else None
-    records, code = asyncio.run(_run_all(asked, text, resume=taken, show=show))
-    if show is None:
+    is_told = output.form is Form.TABLE
+    records, code = asyncio.run(_run_all(asked, text, resume=taken, is_told=is_told))
+    if not is_told:
         print_rows(output, records, lambda: None)
     return code
 
@@ -117,7 +107,7 @@ def _call(
 
 
 async def _run_all(
-    asked: _WorkflowCall, given: bytes, *, resume: Path | None = None, show: _Screen | None = None
+    asked: _WorkflowCall, given: bytes, *, resume: Path | None = None, is_told: bool = False
 ) -> tuple[list[Record], int]:
     clock = SystemClock()
     began_at = clock.now()
@@ -141,7 +131,7 @@ async def _run_all(
             order = runner.order(
                 asked.plan, world, name=asked.name, run=run, input=given, resume=resume
             )
-            held = await runner.make(order, progress=None if show is None else show.told)
+            held = await runner.make(order, progress=_tell_step if is_told else None)
             records.append(held.record)
 
             def stop(cancel: Callable[[str], None] = held.cancel) -> None:
@@ -153,10 +143,9 @@ async def _run_all(
             for each in (signal.SIGINT, signal.SIGTERM):
                 asyncio.get_running_loop().add_signal_handler(each, stop)
             held.go()
-            if show is not None:
-                await show.follow(held.record, held.ended())
-            else:
-                await held.ended()
+            await held.ended()
+            if is_told:
+                _tell_end(held.record)
             if stopped.is_set():
                 break
     if stopped.is_set():
@@ -167,65 +156,28 @@ async def _run_all(
     return records, Exit.TIMED_OUT if is_late else Exit.FINDINGS
 
 
-class _Screen:
-    def __init__(self, output: Output) -> None:
-        self._is_live = output.form is Form.TABLE and sys.stdout.isatty()
-
-    def told(self, step: StepRecord) -> None:
-        if not self._is_live and step.status not in {"waiting", "building", "running"}:
-            took = "" if step.seconds is None else f"  {step.seconds:.1f}s"
-            why = "" if step.error is None else f"  {step.error}"
-            where = step.where if step.error_line is None else f"{step.file}:{step.error_line}"
-            echo(f"{step.status:<8}  {step.name}  {where}{took}{why}")
-
-    async def follow(self, record: Record, ended: Awaitable[object]) -> None:
-        if self._is_live:
-            await self._draw(record, ended)
-        else:
-            await ended
-        for world in record.every():
-            taken = {each.after for each in world.steps}
-            for step in world.steps:
-                if (text := world.tasks[step.name]) and step.name not in taken:
-                    echo(f"\n{step.name}:")
-                    sys.stdout.write(clean(text) + "\n")
-        for note in record.notes:
-            echo(f"horae: note: {note}", err=True)
-        echo(f"\n{record.name}: {record.outcome} ({record.reason}); run {record.run}")
-
-    async def _draw(self, record: Record, ended: Awaitable[object]) -> None:
-        from rich.live import Live
-
-        clock = SystemClock()
-        over = asyncio.ensure_future(ended)
-        with Live(console=console(), auto_refresh=False) as live:
-            while not over.done():
-                live.update(_drawn(record, clock.now()), refresh=True)
-                await asyncio.wait({over}, timeout=_REFRESH)
-            live.update(_drawn(record, clock.now()), refresh=True)
-        over.result()
+def _tell_step(step: StepRecord) -> None:
+    # On a terminal also what begins.
+    if step.status in {"waiting", "building"} or (
+        step.status == "running" and not sys.stdout.isatty()
+    ):
+        return
+    took = "" if step.seconds is None else f"  {step.seconds:.1f}s"
+    why = "" if step.error is None else f"  {step.error}"
+    where = step.where if step.error_line is None else f"{step.file}:{step.error_line}"
+    echo(f"{step.status:<8}  {step.name}  {where}{took}{why}")
 
 
-def _drawn(record: Record, now: datetime) -> RenderableType:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+def _tell_end(record: Record) -> None:
     for world in record.every():
-        reason = "" if world is record else world.reason  # that of the run is printed below
-        table.add_row(safe(world.name, style="bold"), safe(reason, style="dim"))
+        taken = {each.after for each in world.steps}
         for step in world.steps:
-            style = _STYLES.get(step.status, "dim")
-            seconds = step.seconds
-            if seconds is None and step.started_at is not None:
-                seconds = (now - step.started_at).total_seconds()
-            table.add_row(
-                safe(f"  {step.name}"),
-                safe(step.lang, style="dim"),
-                safe(step.status, style=style),
-                safe("" if seconds is None else f"{seconds:.1f}s"),
-                safe(step.error or "", style=style),
-            )
-    return table
+            if (text := world.tasks[step.name]) and step.name not in taken:
+                echo(f"\n{step.name}:")
+                sys.stdout.write(clean(text) + "\n")
+    for note in record.notes:
+        echo(f"horae: note: {note}", err=True)
+    echo(f"\n{record.name}: {record.outcome} ({record.reason}); run {record.run}")
 
 
 def _print_waves(worlds: Iterable[Mapping[str, Any]], blanks: str = "") -> None:
