@@ -358,7 +358,7 @@ def test_the_web_reaches_what_the_policy_names_and_no_private_address_else(tmp_p
         )
         server.shutdown()
     assert told[0] == "a page"
-    assert told[1].startswith("error: the address redirects to http://localhost:1/x")
+    assert told[1] == "error: it redirects to http://localhost:1/x; fetch that"
     assert told[2].startswith("refused")
     assert "only public addresses" in bare[0]
     assert "only public addresses" in beside[0]

@@ -30,7 +30,6 @@ MOST_SHOWN: Final = 30_000  # characters of a tool's result for the model
 MOST_READ: Final = 4 << 20  # bytes of a file
 MOST_FETCHED: Final = 1 << 20
 FETCH_SECONDS: Final = 20
-REDIRECTS: Final = 5
 
 _LINE: Final = 200  # characters of an argument in the transcript
 _HALF: Final = MOST_SHOWN // 2
@@ -267,21 +266,14 @@ class Toolbox:
         return text
 
     async def _fetch(self, url: str) -> str:
-        for _ in range(REDIRECTS + 1):
-            if not _may_fetch(self.policy, url):
-                raise ToolError(
-                    f"the address redirects to {url}, which the tool policy does not allow"
-                )
-            is_named = any(
-                _may_fetch(tool_policy.ToolPolicy(tool_policy.Mode.ALLOW_LIST, (each,)), url)
-                for each in self.policy.tools
-                if each.argument is not None and "domain:*" not in each.argument
-            )
-            text, onward = await asyncio.to_thread(_get, url, allow_private=is_named)
-            if onward is None:
-                return text
-            url = onward
-        raise ToolError(f"more than {REDIRECTS} redirects")
+        mode, allowed = tool_policy.Mode.ALLOW_LIST, tool_policy.Answer.ALLOW
+        is_named = any(
+            tool_policy.decide(tool_policy.ToolPolicy(mode, (each,)), tool_policy.FETCH, url)
+            is allowed
+            for each in self.policy.tools
+            if each.argument is not None and "domain:*" not in each.argument
+        )
+        return await asyncio.to_thread(_get, url, allow_private=is_named)
 
 
 class _ToolOutput:
@@ -323,11 +315,7 @@ def _steps(path: str) -> list[str]:
     return steps
 
 
-def _may_fetch(policy: tool_policy.ToolPolicy, url: str) -> bool:
-    return tool_policy.decide(policy, tool_policy.FETCH, url) is tool_policy.Answer.ALLOW
-
-
-def _get(url: str, *, allow_private: bool) -> tuple[str, str | None]:
+def _get(url: str, *, allow_private: bool) -> str:
     from urllib.error import HTTPError, URLError
     from urllib.parse import urljoin, urlsplit
     from urllib.request import HTTPRedirectHandler, Request, build_opener
@@ -342,10 +330,10 @@ def _get(url: str, *, allow_private: bool) -> tuple[str, str | None]:
     request = Request(url, headers={"User-Agent": "horae"})  # noqa: S310 - see above
     try:
         with build_opener(Stay()).open(request, timeout=FETCH_SECONDS) as answer:
-            return answer.read(MOST_FETCHED).decode("utf-8", "replace"), None
+            return str(answer.read(MOST_FETCHED).decode("utf-8", "replace"))
     except HTTPError as error:
-        if error.code in {301, 302, 303, 307, 308} and error.headers.get("Location"):
-            return "", urljoin(url, error.headers["Location"])
+        if onward := error.headers.get("Location"):  # the policy may not allow that one
+            raise ToolError(f"it redirects to {urljoin(url, onward)}; fetch that") from None
         raise ToolError(f"the address answered {error.code} {error.reason}") from None
     except (URLError, OSError, ValueError) as error:
         raise ToolError(
