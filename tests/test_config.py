@@ -314,6 +314,8 @@ def test_each_of_several_paths_begins_where_one_alone_would(tmp_path: Path) -> N
     # Whoever says it, wherever the command is called: it is one place.
     config = load(tmp_path, environ={"HORAE_GIT_LOCAL": "/srv/a.git:b.git"})
     assert config.git_local == (Path("/srv/a.git"), tmp_path / "b.git")
+    again = load(tmp_path, environ={}, flags={"git.local": config.git_local})
+    assert again.git_local == config.git_local
     for bad in ("4", "[4]", "['']"):
         (tmp_path / "horae.toml").write_text(f"git.local = {bad}\n")
         with pytest.raises(SettingError, match="is not paths such as"):

@@ -50,7 +50,8 @@ class SettingKind(NamedTuple, Generic[T]):
 
     def read(self, raw: object) -> T:
         """Return the value that is written; the ValueError may say what would be right."""
-        raw = str(raw) if isinstance(raw, Path) else raw
+        if isinstance(raw, Path | tuple):  # a value in use, as a node of a cluster passes it on
+            raw = str(raw) if isinstance(raw, Path) else [*map(str, raw)]
         taken = self.take(raw)
         return self.make(convert(taken, self.shape, strict=not isinstance(raw, str)))
 
