@@ -18,7 +18,6 @@ from datetime import timedelta
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryDirectory
-from threading import Event, Thread
 from typing import TYPE_CHECKING, Final
 
 from horae.core.ports import (
@@ -26,7 +25,6 @@ from horae.core.ports import (
     LedgerDamagedError,
     LedgerError,
     LedgerNewerError,
-    LedgerUnavailableError,
     LedgerWriteError,
     read_json,
 )
@@ -49,9 +47,7 @@ BACKUPS: Final = "backups"
 MARK: Final = "HORAE"  # exists if there was ever a ledger here
 APPLICATION: Final = 0x486F7261  # "Hora"
 IN_USE: Final = f"{DATABASE}-open"  # exists while a ledger is open, and after a crash
-SMALL: Final = 16 * 2**20  # bytes: a ledger up to this size is checked at every start
 _TRIAL: Final = "upgrade-"  # prefix of a directory for a copy
-_LET_BEFORE: Final = 1.0  # seconds
 _BESIDE: Final = ("-wal", "-shm", "-open")
 
 _FILES: Final = {
@@ -114,32 +110,16 @@ def prepare_folder(folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-def may_check_later(directory: Path) -> bool:
-    """Return whether a ledger may be used before it is checked: cleanly closed, and large."""
-    path = directory / DATABASE
-    with sqlite_errors(str(path)):
-        was_closed = path.exists() and not (directory / IN_USE).exists()
-        return was_closed and path.stat().st_size > SMALL
-
-
-def open_writer(
-    directory: Path, *, patience: timedelta, check_later: bool = False
-) -> sqlite3.Connection:
-    """Return the one writing connection to a valid database of our version.
-
-    If *check_later*, the caller runs a `Checkup`.
-    """
+def open_writer(directory: Path, *, patience: timedelta) -> sqlite3.Connection:
+    """Return the one writing connection to a valid database of our version."""
     path = directory / DATABASE
     refuse_loss(path, was_there=(directory / MARK).exists())
-    if check_later:
-        _refuse_short(path)
     with sqlite_errors(str(path)):
         with suppress(FileExistsError):  # it is opened below
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_RDWR, 0o600))
         connection = _connect(str(path), patience)
         try:
-            if not check_later:
-                _check_pages(connection, str(path))
+            _check_pages(connection, str(path))
             check(connection, str(path), may_be_empty=not (directory / MARK).exists())
             connection.execute("PRAGMA journal_mode = WAL")
             _back_up_older(connection, directory)
@@ -154,7 +134,7 @@ def open_writer(
 
 def close_writer(connection: sqlite3.Connection, directory: Path) -> None:
     connection.close()
-    with suppress(OSError):  # then the next start checks all pages
+    with suppress(OSError):  # then the next start says how to continue
         os.remove(directory / IN_USE)
 
 
@@ -167,46 +147,6 @@ def open_memory() -> sqlite3.Connection:
     connection = _connect(MEMORY, PATIENCE)
     migrate(connection)
     return connection
-
-
-class Checkup:
-    """Checks a ledger while it is used; `damage` is the result.
-
-    It has its own connection and thread, for which neither readers nor the writer wait. It waits
-    for the first turn of the engine, as both need the disk.
-    """
-
-    def __init__(self, path: Path, *, patience: timedelta) -> None:
-        self.damage: LedgerDamagedError | None = None
-        self._place = str(path)
-        self._connection = open_reader(path, patience=patience)
-        self._is_wanted = Event()
-        self._is_given_up = False
-        self._thread = Thread(target=self._read_through, name="ledger-checkup", daemon=True)
-        self._thread.start()
-
-    def finish(self) -> None:
-        self._is_wanted.set()
-        self._thread.join()
-
-    def stop(self) -> None:
-        self._is_given_up = True
-        self._is_wanted.set()
-        self._connection.interrupt()
-        self._thread.join()
-        self._connection.close()
-
-    def _read_through(self) -> None:
-        self._is_wanted.wait(_LET_BEFORE)
-        if self._is_given_up:
-            return
-        # The writer finds other errors itself, and stopping the checkup needs no result.
-        with suppress(sqlite3.Error, LedgerUnavailableError):
-            try:
-                with sqlite_errors(self._place):
-                    _check_pages(self._connection, self._place)
-            except LedgerDamagedError as error:
-                self.damage = error
 
 
 def check(connection: sqlite3.Connection, place: str, *, may_be_empty: bool = False) -> None:
@@ -410,18 +350,6 @@ def refuse_loss(path: Path, *, was_there: bool) -> None:
         lost = "its log (ledger.db-wal) with the last writes is missing"
         reason, remedy = f"the ledger was not closed, and {lost}", f"{_RESTORE}, or {merged}"
         raise LedgerDamagedError(str(path), reason, remedy=f"{remedy}, or {_FRESH}")
-
-
-def _refuse_short(path: Path) -> None:
-    """Raise an error if a closed database has fewer pages than its header says."""
-    with sqlite_errors(str(path)), path.open("rb") as file:
-        head = file.read(100)
-    # The offsets are those of SQLite's file format; a page size of 1 means 65536.
-    size = int.from_bytes(head[16:18], "big")
-    pages = int.from_bytes(head[28:32], "big")
-    told_size = pages * (65_536 if size == 1 else size)
-    if not head.startswith(b"SQLite format 3\0") or path.stat().st_size < told_size:
-        raise _damaged(str(path), "the ledger is damaged (the file is truncated)")
 
 
 def _damaged(place: str, reason: str) -> LedgerDamagedError:

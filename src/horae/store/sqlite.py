@@ -57,7 +57,6 @@ class SqliteLedger(SqlLedger):
         queues: tuple[CallQueue, CallQueue] | None = None,
         reopen: Callable[[], sqlite3.Connection] | None = None,
         lock: Lock | None = None,
-        checkup: database.Checkup | None = None,
     ) -> None:
         super().__init__()
         self.place = database.MEMORY if path is None else str(path)
@@ -67,7 +66,6 @@ class SqliteLedger(SqlLedger):
         self._write_queue, self._read_queue = queues or (CallQueue(), CallQueue())
         self._reopen = reopen
         self._lock = lock
-        self._checkup = checkup
         self._is_suspect = False
         self._file = None if path is None else _file(path)
         self._rescued: Path | None = None  # the copy made when the file was lost
@@ -95,13 +93,11 @@ class SqliteLedger(SqlLedger):
                 lock = held or undo.enter_context(
                     _locked(directory, now=now, use=use, command=command)
                 )
-                is_later = database.may_check_later(directory)
                 open_writer = partial(database.open_writer, directory, patience=patience)
-                writer = open_writer(check_later=is_later)
+                writer = open_writer()
                 undo.callback(database.close_writer, writer, directory)
                 reader = database.open_reader(path, patience=patience)
                 undo.callback(reader.close)
-                checkup = database.Checkup(path, patience=patience) if is_later else None
                 undo.pop_all()
             return cls(
                 path,
@@ -110,7 +106,6 @@ class SqliteLedger(SqlLedger):
                 queues=(writing, reading),
                 reopen=open_writer,
                 lock=lock,
-                checkup=checkup,
             )
 
         try:
@@ -134,8 +129,6 @@ class SqliteLedger(SqlLedger):
         return cls(None, writer=connection, reader=connection)
 
     async def close(self) -> None:
-        if self._checkup is not None:
-            await self._read_queue.do(self._checkup.stop)
         await self._read_queue.do(self._reader.close)
         await self._write_queue.do(self._close_writer)
         for queue in (self._read_queue, self._write_queue):
@@ -196,8 +189,6 @@ class SqliteLedger(SqlLedger):
             self._lock.keep()
         if self._path is not None and _file(self._path) != self._file:
             self._refuse_a_lost_file(self._path)  # first: it must open the same file
-        if self._checkup is not None and self._checkup.damage is not None:
-            raise self._checkup.damage
         if self._is_suspect and self._reopen is not None:
             # The disk has failed: its state is unknown.
             self._writer.close()
