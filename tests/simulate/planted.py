@@ -159,13 +159,11 @@ def fire_in_both_passes(patch: pytest.MonkeyPatch) -> None:
         if second is not None and start < second.at <= end:
             yield second
 
-    def first(crons: tuple[Cron, ...], after: datetime) -> datetime | None:
-        return next((each.at for each in doubled(crons, after, project._FAR)), None)
+    def first(crons: tuple[Cron, ...], after: datetime) -> Moment | None:
+        return next(doubled(crons, after, project._FAR), None)
 
     patch.setattr(project, "_of_cron", doubled)
-    patch.setattr(project, "_after_of_cron", first)
-    # Without what it remembers, of which the bug would be a part for ever.
-    patch.setattr(project, "_first_of_cron", project._first_of_cron.__wrapped__)
+    patch.setattr(project, "_first_of_cron", first)
 
 
 def give_up_every_key(patch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import lru_cache
-from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar, overload
@@ -579,17 +577,6 @@ def read_json(text: str | bytes, wanted: type[T]) -> T | None:
 
 def compact(data: Mapping[str, object] | tuple[str, ...]) -> str:
     return _ENCODER.encode(data) if data else "{}"
-
-
-@lru_cache(maxsize=512)  # thousands of receipts change for a few reasons
-def compact_words(**words: str) -> str:
-    """Return the JSON of words given in alphabetical order, as `compact` would.
-
-    >>> compact_words(reason="it rains", status="skipped")
-    '{"reason":"it rains","status":"skipped"}'
-    """
-    pairs = [f'"{name}":{encode_basestring_ascii(word)}' for name, word in words.items()]
-    return f"{{{','.join(pairs)}}}"
 
 
 async def receipts_of(ledger: Ledger, statuses: Collection[Status]) -> list[Filed]:

@@ -93,27 +93,16 @@ def next_moment(entry: Entry, after: datetime) -> Moment | None:
 
 def next_time(entry: Entry, after: datetime) -> datetime | None:
     """Return the next time; None if there is none, or only an estimate."""
-    if not isinstance(entry.rule, rules.CronRule) or entry.pause is not None:
-        coming = next(project(entry, after, _FAR), None)
-        return None if coming is None or coming.is_estimate else coming.at
-    start, end = (after, _FAR) if entry.policy is DEFAULT else entry.policy.clip(after, _FAR)
-    at = _after_of_cron(entry.rule.crons, _in_utc(start))
-    return None if at is None or at > end else at
+    coming = next_moment(entry, after)
+    return None if coming is None or coming.is_estimate else coming.at
 
 
 # Thousands of entries that are due together have a few rules, and each is asked twice.
 @lru_cache(maxsize=8192)
 def _first_of_cron(crons: tuple[Cron, ...], after: datetime) -> Moment | None:
-    at = _after_of_cron(crons, after)
+    found = [_in_utc(at) for cron in crons if (at := cron.next(after)) is not None]
+    at = min(found, default=None)
     return None if at is None else Moment(at, f"cron:{key_time(at)}")
-
-
-def _after_of_cron(crons: tuple[Cron, ...], after: datetime) -> datetime | None:
-    if len(crons) == 1:  # most rules
-        at = crons[0].next(after)
-        return None if at is None else _in_utc(at)
-    found = [at.astimezone(UTC) for cron in crons if (at := cron.next(after)) is not None]
-    return min(found, default=None)
 
 
 _FAR = datetime(9999, 12, 30, tzinfo=UTC)
@@ -156,11 +145,6 @@ def _moments(entry: Entry, start: datetime, end: datetime) -> Iterator[Moment]:
 
 
 def _of_cron(crons: tuple[Cron, ...], start: datetime, end: datetime) -> Iterator[Moment]:
-    if len(crons) == 1:
-        for moment in crons[0].between(start, end):
-            at = moment.astimezone(UTC)
-            yield Moment(at, f"cron:{key_time(at)}")
-        return
     # In UTC before the merge: in one zone Python compares local times and ignores the fold.
     streams = ((at.astimezone(UTC) for at in cron.between(start, end)) for cron in crons)
     last = start

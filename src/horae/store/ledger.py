@@ -30,7 +30,7 @@ from msgspec.structs import replace
 from horae.core.actor import ENGINE, current_actor
 from horae.core.budget import Usage, usage_of
 from horae.core.decide import looked_back, occasions_of
-from horae.core.entry import AfterRule, CadenceRule, CronRule, Entry, Occasion, key_time
+from horae.core.entry import AfterRule, CadenceRule, Entry, Occasion, key_time
 from horae.core.ports import (
     ANYBODY,
     EVERY,
@@ -46,12 +46,11 @@ from horae.core.ports import (
     RunOver,
     StaleTermError,
     compact,
-    compact_words,
     micros,
     moment,
     plain,
 )
-from horae.core.project import counts_from_end, next_moment, unpaused
+from horae.core.project import counts_from_end
 from horae.core.receipt import (
     BAD,
     ENDS,
@@ -939,7 +938,7 @@ def _state(row: sqlite3.Row) -> ReceiptState:
 
 def _moved_facts(reason: Reason, status: Status, node: str) -> str:
     where = {"node": node} if node else {}
-    return compact_words(**where, reason=reason, reason_code=reason.code, status=status)
+    return compact({**where, "reason": reason, "reason_code": reason.code, "status": status})
 
 
 def _moving(
@@ -1013,23 +1012,17 @@ def _counts(status: Status, streak: int, failures: int, *, is_tick: bool) -> tup
 
 def _watermark(entry: Entry, decision: Decision) -> dict[str, Any]:
     to, ended_at = decision.accounted_to, decision.ended_at
-    if to is not None and isinstance(entry.rule, CronRule):
-        # The decision has computed the same time.
-        coming = next_moment(unpaused(entry), to)
-        next_at = None if coming is None else micros(coming.at)
-    else:
-        next_at = codec.next_after(entry, to, ended_at)
     return {
         "number": entry.number,
         "accounted_to": micros(to),
         "ended_at": micros(ended_at),
-        "next_at": next_at,
+        "next_at": codec.next_after(entry, to, ended_at),
     }
 
 
 def _facts(filed: Filed) -> str:
     key, reason, status = filed.receipt.key, filed.receipt.reason, filed.receipt.status
-    return compact_words(key=key, reason=reason, reason_code=reason.code, status=status)
+    return compact({"key": key, "reason": reason, "reason_code": reason.code, "status": status})
 
 
 def _is_alike(filed: Filed, other: Filed) -> bool:
