@@ -346,7 +346,7 @@ PLANTED = (
     Planted(give_up_every_key, ("I1",), (6, 9, 19, 26, 27, 30, 35)),
     Planted(forget_the_attempts, ("I4",), (0, 8, 11)),
     Planted(start_what_was_started, ("I2",), (1, 2, 3)),
-    Planted(lose_the_end, ("I7",), (4, 6, 10)),
+    Planted(lose_the_end, ("I7",), (0, 7, 8)),
     Planted(let_the_latest_in_first, ("I7",), (0, 1, 2)),
     Planted(give_every_run_its_own_slot, ("I7",), (3, 5, 6)),
     Planted(tell_only_of_failures, ("alerts",), (1, 4, 5)),
@@ -356,10 +356,10 @@ PLANTED = (
 )
 
 LIMITS = (
-    Planted(count_what_a_limit_has_ended, ("I22",), (3,)),
+    Planted(count_what_a_limit_has_ended, ("I22",), (5, 6)),
     Planted(let_all_go_when_a_limit_is_over, ("I22",), (6, 8)),
     Planted(forget_limits_at_a_start, ("I22",), (9, 8)),
-    Planted(sleep_through_the_end_of_a_limit, ("I22",), (3,)),
+    Planted(sleep_through_the_end_of_a_limit, ("I22",), (5, 6)),
 )
 
 BUDGETS = (

@@ -102,8 +102,6 @@ class Engine:
         self._moved_at = timedelta(0)  # uptime at the last start, end or request
         self._has_changed = False
         self._is_admitting = True
-        self._followers: list[Listed] | None = None  # entries with an :AFTER:, if known
-        self._followers_version = 0  # counts how often _followers was dropped
         self._missing: frozenset[int] = frozenset()  # entries that the last scans did not find
         self._logged: dict[int, str] = {}  # the reasons of waiting receipts that were logged
         self.broken: tuple[Listed, ...] = ()  # entries whose text cannot be read
@@ -244,7 +242,6 @@ class Engine:
                 self.request(other)
 
     async def _note_taken_over(self) -> None:
-        self._forget_followers()
         was, traits = self._missing, ports.Trait
         missing = await self._ledger.entries_that_are(traits.MISSING, limit=_ALL)
         self._missing = frozenset(each.number for each in missing)
@@ -361,7 +358,6 @@ class Engine:
             if self._wake_at is not None and self._wake_at <= now:
                 if await self._ledger.wake(now=now, term=self._term):
                     self._has_unsettled = True
-                    self._forget_followers()
                     await self._offer_waiting()
                 self._has_news = True
                 await self._decide_all(now)
@@ -405,7 +401,6 @@ class Engine:
 
     async def _look_at_changes(self) -> None:
         self._has_changed = False
-        self._forget_followers()
         self._has_unsettled = self._may_lapse = True
         await self._forget_skipped()
         await self._offer_waiting()
@@ -514,20 +509,18 @@ class Engine:
 
     async def _file_alerts(self, finals: Sequence[Filed], now: datetime) -> None:
         alerts: dict[int, list[Receipt]] = {}
-        for filed in finals:
-            async for follower, alert in self._alerts(filed, now):
+        followers = await self._ledger.followers() if finals else []
+        for filed in finals if followers else ():
+            async for follower, alert in self._alerts(filed, followers, now):
                 alerts.setdefault(follower, []).append(alert)
         for follower, asked in alerts.items():
             filed_now = await self._ledger.add(follower, asked, now=now, term=self._term)
             self.offer([each for each in filed_now if each.status is Status.WAITING])
 
-    async def _alerts(self, filed: Filed, now: datetime) -> AsyncIterator[tuple[int, Receipt]]:
-        census = self._followers_version
-        followers = self._followers
-        if followers is None:
-            followers = await self._ledger.followers()
-            self._followers = followers if census == self._followers_version else None
-        if not followers or states.followed_by(filed.receipt.key) is not None:
+    async def _alerts(
+        self, filed: Filed, followers: Sequence[Listed], now: datetime
+    ) -> AsyncIterator[tuple[int, Receipt]]:
+        if states.followed_by(filed.receipt.key) is not None:
             return
         ledger, most = self._ledger, looked_back(filed)
         page = await ledger.receipts(entry=filed.entry, cursor=filed.number, limit=most)
@@ -550,10 +543,6 @@ class Engine:
                 words = f"after {title} ({what}): {reason}"
                 why = Reason(ReasonCode.AFTER_ENTRY, words)
                 yield each.number, Receipt(f"after:{filed.number}", Status.WAITING, why, now, now)
-
-    def _forget_followers(self) -> None:
-        self._followers = None
-        self._followers_version += 1
 
     async def _settle(self, filed: Filed) -> bool:
         reader = self._readers.get(filed.source)
