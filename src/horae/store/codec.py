@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from functools import lru_cache, wraps
-from typing import TYPE_CHECKING, Final, TypeVar
+from functools import lru_cache
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, get_type_hints
 
 from msgspec import MsgspecError, Struct, to_builtins
 from msgspec.json import Decoder, Encoder
@@ -49,11 +51,10 @@ from horae.core.spending import AccountLimit
 from horae.timing.cron import Cron
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from horae.core.ports import LedgerRow
 
 _Read = TypeVar("_Read")
+_Column: TypeAlias = "Callable[[LedgerRow], _Read]"
 _UNREADABLE: Final = (
     MsgspecError,
     ValueError,
@@ -134,64 +135,18 @@ def clock_of(entry: Entry) -> tuple[object, ...]:
     return entry.zone, *(each.of(entry.policy) for each in PROPERTIES if each.decides_times)
 
 
-def _read(kind: str) -> Callable[[Callable[[LedgerRow], _Read]], Callable[[LedgerRow], _Read]]:
-    """Decorate a reader of rows, so that its errors name the row."""
+def _told(kind: str, read: _Column[_Read]) -> _Column[_Read]:
+    """Return a reader of rows whose errors name the row."""
 
-    def reading(read: Callable[[LedgerRow], _Read]) -> Callable[[LedgerRow], _Read]:
-        @wraps(read)
-        def told(row: LedgerRow) -> _Read:
-            try:
-                return read(row)
-            except _UNREADABLE as error:
-                reason = f"the row of {kind} {row['number']} is damaged ({error})"
-                remedy = "restore a backup with `horae restore FILE`"
-                raise LedgerDamagedError("the ledger", reason, remedy=remedy) from error
+    def told(row: LedgerRow) -> _Read:
+        try:
+            return read(row)
+        except _UNREADABLE as error:
+            reason = f"the row of {kind} {row['number']} is damaged ({error})"
+            remedy = "restore a backup with `horae restore FILE`"
+            raise LedgerDamagedError("the ledger", reason, remedy=remedy) from error
 
-        return told
-
-    return reading
-
-
-@_read("entry")
-def listed(row: LedgerRow) -> Listed:
-    paused_at = moment(row["paused_at"])
-    until, note, by = moment(row["paused_until"]), row["pause_note"], row["paused_by"]
-    pause = paused_at and Pause(paused_at, until, note, by or "")
-    item = item_of(row)
-    if pause is not None and isinstance(item, Entry):
-        item = replace(item, pause=pause)
-    return Listed(
-        row["number"],
-        row["source"],
-        mark_of(row),
-        item,
-        moment(int(row["first_seen_at"])),
-        gone_at=moment(row["gone_at"]),
-        missing_at=moment(row["missing_at"]),
-        pause=pause,
-        next_at=moment(row["next_at"]),
-        failures=row["failures"],
-        streak=row["streak"],
-        ticks=row["ticks"],
-        memory=row["memory"] or "",
-        broken=row["broken"] or "",
-        broken_at=moment(row["broken_at"]),
-    )
-
-
-def summary_of(row: LedgerRow) -> EntrySummary:
-    status = row["last_status"]
-    return EntrySummary(
-        row["number"], row["source"], row["address"], row["title"], row["file"], row["line"],
-        is_unarmed=bool(row["is_unarmed"]),
-        is_paused=bool(row["is_paused"]),
-        is_gone=bool(row["is_gone"]),
-        is_broken=bool(row["is_broken"]),
-        failures=row["failures"],
-        next_at=moment(row["next_at"]),
-        last_at=moment(row["last_at"]),
-        last_status=status and Status(status),
-    )  # fmt: skip
+    return told
 
 
 def mark_of(row: LedgerRow) -> Mark:
@@ -205,8 +160,7 @@ def item_of(row: LedgerRow) -> Entry | Unarmed:
     return entry_of(row)
 
 
-@_read("entry")
-def entry_of(row: LedgerRow) -> Entry:
+def _entry_of(row: LedgerRow) -> Entry:
     spec = _SPECS.decode(row["spec"])
     return Entry(
         row["address"],
@@ -223,6 +177,9 @@ def entry_of(row: LedgerRow) -> Entry:
         moment(row["accounted_to"]),
         moment(row["ended_at"]),
     )
+
+
+entry_of: Final = _told("entry", _entry_of)
 
 
 def _counted(rule: Rule, row: LedgerRow) -> Rule:
@@ -257,63 +214,26 @@ def next_after(
     return micros(next_time(unpaused(entry), accounted_to))
 
 
-def due_of(row: LedgerRow) -> DueEntry:
-    return DueEntry(entry_of(row), bool(row["is_busy"]))
+def _pause_of(row: LedgerRow) -> Pause | None:
+    paused_at = moment(row["paused_at"])
+    until, note, by = moment(row["paused_until"]), row["pause_note"], row["paused_by"]
+    return paused_at and Pause(paused_at, until, note, by or "")
 
 
-@_read("receipt")
-def filed_of(row: LedgerRow) -> Filed:
-    receipt = Receipt(
-        row["key"],
-        Status(row["status"]),
-        Reason(row["reason_code"], row["reason"]),
-        moment(int(row["planned_at"])),
-        moment(int(row["start_at"])),
-        moment(row["through_at"]),
-        row["count"],
-        row["note"],
-    )
-    return Filed(
-        row["number"],
-        row["entry"],
-        receipt,
-        moment(int(row["decided_at"])),
-        Origin(row["file"], row["line"]),
-        row["digest"],
-        row["commit_id"],
-        read_policy(row["policy"]),
-        source=row["source"],
-        title=row["title"],
-        work=Work(row["work"]),
-        agents=read_agents(row["agents"]),
-        parent=row["parent"],
-        attempts=row["attempts"],
-        deaths=row["deaths"],
-        ended_at=moment(row["ended_at"]),
-        settled_at=moment(row["settled_at"]),
-        machine=row["machine"] or "",
-        actor=row["actor"],
-    )
+def _paused_item_of(row: LedgerRow) -> Entry | Unarmed:
+    item, pause = item_of(row), _pause_of(row)
+    return replace(item, pause=pause) if pause and isinstance(item, Entry) else item
 
 
-@_read("run")
-def run_of(row: LedgerRow) -> Run:
-    outcome, code, pid = row["outcome"], row["reason_code"], row["pid"]
-    if outcome is None and pid is not None and code in LIMITS:
-        outcome = Status.LIMITED  # stored like a run that was given back: it is no attempt
-    return Run(
-        row["number"],
-        row["receipt"],
-        row["attempt"],
-        moment(int(row["started_at"])),
-        process=None if pid is None else Process(pid, row["pid_started"]),
-        ended_at=moment(row["ended_at"]),
-        outcome=None if outcome is None else Status(outcome),
-        exit_code=row["exit_code"],
-        reason=Reason(code, row["reason"]),
-        facts=json.loads(row["facts"]),
-        member=row["member"] or "",
-    )
+def _outcome_of(row: LedgerRow) -> Status | None:
+    outcome = row["outcome"]
+    if outcome is None and row["pid"] is not None and row["reason_code"] in LIMITS:
+        return Status.LIMITED  # stored like a run that was given back: it is no attempt
+    return outcome and Status(outcome)
+
+
+def _process_of(row: LedgerRow) -> Process | None:
+    return None if row["pid"] is None else Process(row["pid"], row["pid_started"])
 
 
 def outcome_of(row: LedgerRow, *, since: datetime, step: timedelta) -> OutcomeCount:
@@ -322,54 +242,55 @@ def outcome_of(row: LedgerRow, *, since: datetime, step: timedelta) -> OutcomeCo
     return OutcomeCount(since + int(row["part"]) * step, *own)
 
 
-@_read("receipt")
-def span_of(row: LedgerRow) -> RunSpan:
-    outcome = row["outcome"]
-    return RunSpan(
-        row["number"],
-        row["entry"],
-        row["title"],
-        row["file"],
-        read_agents(row["agents"]),
-        row["parent"],
-        Status(row["status"]),
-        Reason(row["reason_code"], row["reason"]),
-        moment(int(row["planned_at"])),
-        moment(row["through_at"]),
-        moment(int(row["start_at"])),
-        moment(int(row["decided_at"])),
-        row["run"],
-        moment(row["started_at"]),
-        moment(row["over_at"]),
-        None if outcome is None else Status(outcome),
-        row["member"] or "",
-    )
+# How a column is read, by the type of its field; any other value stays as it is.
+_PARSED: Final[dict[object, Callable[[Any], object]]] = {
+    datetime: moment,
+    datetime | None: moment,
+    Status: Status,
+    Status | None: lambda text: text and Status(text),
+    InboxState: InboxState,
+    Work: Work,
+    Policy: read_policy,
+    tuple[str, ...]: read_agents,
+    Mapping[str, object]: json.loads,
+    bool: bool,
+}
+_MAY_BE_NULL: Final = {"broken", "machine", "member", "memory"}  # texts
+# What several columns are.
+_COMPOSED: dict[object, _Column[object]] = {
+    Origin: lambda row: Origin(row["file"], row["line"]),
+    Reason: lambda row: Reason(row["reason_code"], row["reason"]),
+    Mark: mark_of,
+}
 
 
-def limit_of(row: LedgerRow) -> AccountLimit:
-    since_at, until_at = moment(int(row["since_at"])), moment(int(row["until_at"]))
-    what = row["name"], row["reason_code"]
-    return AccountLimit(*what, since_at, until_at, row["tries"], row["probe"])
+def _reader(kind: Callable[..., _Read], **own: str | _Column[object]) -> _Column[_Read]:
+    """Return a reader of rows as structs: a field is in the column of its name, or in its *own*."""
+    columns = []
+    for name, hint in get_type_hints(kind).items():
+        column = own.get(name, _COMPOSED.get(hint, name))
+        columns.append(_column(column, hint) if isinstance(column, str) else column)
+    return lambda row: kind(*[column(row) for column in columns])
 
 
-def bad_of(row: LedgerRow) -> BadResult:
-    return BadResult(filed_of(row), moment(int(row["since_at"])), row["times"])
+def _column(name: str, hint: object) -> _Column[object]:
+    if name in _MAY_BE_NULL:
+        return lambda row: row[name] or ""
+    parsed = _PARSED.get(hint)
+    return itemgetter(name) if parsed is None else lambda row: parsed(row[name])
 
 
-def acknowledged_of(row: LedgerRow) -> Acknowledged:
-    since, at = moment(int(row["since_at"])), moment(int(row["at"]))
-    about = row["entry"], InboxState(row["state"]), since, at
-    return Acknowledged(*about, moment(row["until_at"]), row["note"], row["actor"])
-
-
-@_read("event")
-def event_of(row: LedgerRow) -> Event:
-    return Event(
-        row["number"],
-        moment(int(row["at"])),
-        row["kind"],
-        row["entry"],
-        row["receipt"],
-        json.loads(row["facts"]),
-        row["actor"],
-    )
+_COMPOSED[Receipt] = _reader(Receipt)
+filed_of: Final = _told("receipt", _reader(Filed, commit="commit_id"))
+_COMPOSED[Filed] = filed_of
+run_of: Final = _told("run", _reader(Run, process=_process_of, outcome=_outcome_of))
+listed: Final = _told("entry", _reader(Listed, item=_paused_item_of, pause=_pause_of))
+event_of: Final = _told("event", _reader(Event))
+span_of: Final = _told(
+    "receipt", _reader(RunSpan, receipt="number", begun_at="started_at", node="member")
+)
+due_of: Final = _reader(DueEntry, entry=entry_of)
+summary_of: Final = _reader(EntrySummary, is_new=lambda _: False)
+limit_of: Final = _reader(AccountLimit, account="name")
+bad_of: Final = _reader(BadResult, since="since_at")
+acknowledged_of: Final = _reader(Acknowledged, since="since_at", until="until_at")
