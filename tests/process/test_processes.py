@@ -217,8 +217,6 @@ async def test_what_cannot_be_run_is_refused_before_the_go(tmp_path: Path, certa
             ("./missing",): "./missing: no such program",
             ("./text",): "./text: Permission denied; make it executable",
             ("/tmp",): "/tmp: is not an executable file",
-            ("true", "x" * 200_000): "longer than 131072 bytes; use stdin",
-            ("true", *["x" * 100_000] * 70): "Argument list too long; use stdin",
             ("true", "a\0b"): "true: an argument or variable contains a NUL byte",
             (): "no command is given",
         }.items():
@@ -231,6 +229,16 @@ async def test_what_cannot_be_run_is_refused_before_the_go(tmp_path: Path, certa
         with pytest.raises(RunError, match="an empty name"):
             await processes.hold(spec(tmp_path, 1, "true", environment={"A=B": "c"}))
         assert (await told(processes, spec(tmp_path, 2, "true"))).outcome is Status.DONE
+
+
+@both
+@story
+async def test_a_run_with_arguments_that_are_too_long_fails(tmp_path: Path, certain: bool) -> None:
+    async with Processes(tmp_path, certain=certain) as processes:
+        for many in (["x" * 200_000], ["x" * 100_000] * 70):
+            ended = await told(processes, spec(tmp_path, 1, "true", *many))
+            assert ended.outcome is Status.FAILED
+            assert ended.reason.endswith("true: Argument list too long")
 
 
 @story

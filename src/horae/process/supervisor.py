@@ -77,7 +77,6 @@ LEAST = 64 << 20  # bytes that the supervisor needs: it has the limit of its com
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _DEFAULT_SIGNALS = [each for each in range(1, 32) if each not in {signal.SIGKILL, signal.SIGSTOP}]
 _ASK = (signal.SIGTERM, signal.SIGCONT)  # a stopped process gets SIGTERM only after SIGCONT
-_ARGUMENT = 128 << 10  # the limit of Linux for one argument
 
 
 class Refusal(Exception):  # noqa: N818 (why a run cannot be made)
@@ -231,7 +230,6 @@ class Supervisor:
             self._log.directory()
         os.chdir(facts["cwd"])
         self._program = find_program(facts["argv"][0], facts["environment"].get(b"PATH", b""))
-        _refuse_too_long(facts)
         self._stdin = _stdin(self._log.directory, facts["source"], facts["stdin"])
         facts["stdin"] = b""
         spellings, target = facts["spellings"], facts["target"]
@@ -518,18 +516,6 @@ def _forget_before(path: bytes) -> None:
         for name in os.listdir(path):
             if name in {REPORT, INDEX} or name.startswith(LOG):
                 quietly(os.remove, path + b"/" + name)
-
-
-def _refuse_too_long(facts: RunFacts) -> None:
-    if sys.platform != "linux":
-        return
-    texts = [*facts["argv"], *(b"%b=%b" % pair for pair in facts["environment"].items())]
-    if max(map(len, texts)) >= _ARGUMENT:
-        raise Refusal(f"an argument or variable is longer than {_ARGUMENT} bytes; use stdin")
-    stack = resource.getrlimit(resource.RLIMIT_STACK)[0]
-    room = (6 << 20) if stack == resource.RLIM_INFINITY else min(stack // 4, 6 << 20)
-    if sum(len(each) + 9 for each in texts) + 4096 > max(room, _ARGUMENT):
-        raise Refusal(f"arguments and environment: {os.strerror(errno.E2BIG)}; use stdin")
 
 
 def _limit(address_space: int | None) -> None:
