@@ -102,16 +102,8 @@ def _measure(source: _YamlText, *, limit: int) -> None:
         reason = f"more than {limit:,} bytes of YAML"
         raise source.error(0, reason, "keep long text in a file of its own")
     if strange := _STRANGE.search(body):
-        char = strange[0]
-        reason = f"an invisible character, U+{ord(char):04X}"
-        fix = "remove it, or write an escape in double quotes"
-        if char == "\r":
-            reason, fix = "a carriage return without a line feed", "end lines with LF or CRLF"
-        elif "\ud800" <= char <= "\udfff":
-            reason, fix = f"an unpaired surrogate, U+{ord(char):04X}", "save the text as UTF-8"
-        elif char in "\x85\u2028\u2029":
-            reason = f"U+{ord(char):04X} is a line break for some parsers but not for others"
-            fix = "end the line with LF, or write an escape in double quotes"
+        reason = f"an invisible character, U+{ord(strange[0]):04X}"
+        fix = "remove it, write an escape in double quotes, or end lines with LF or CRLF"
         raise source.error(strange.start(), reason, fix)
     if directive := _DIRECTIVE.search(body):
         reason = "a line that begins with % (a directive)"
