@@ -1083,8 +1083,8 @@ def test_a_failing_sync_leaves_the_old_bytes_and_no_litter(
 ) -> None:
     inode = plan.stat().st_ino
     monkeypatch.setattr(os, "fsync", failing_sync(of, errno.EIO))
-    assert refusal(finish, plan) == "not written: disk I/O error"
-    assert refusal(create, plan.with_name("new.org"), NEW) == ("not written: disk I/O error")
+    assert refusal(finish, plan) == "not written: input/output error"
+    assert refusal(create, plan.with_name("new.org"), NEW) == ("not written: input/output error")
     assert plan.read_bytes() == OLD
     assert plan.stat().st_ino == inode
     assert names(plan.parent) == ["plan.org"]
@@ -1097,7 +1097,7 @@ def test_an_edit_that_cannot_be_taken_back_says_that_it_is_there(
 ) -> None:
     monkeypatch.setattr(module, "_exchange", lambda *_: False)
     monkeypatch.setattr(os, "fsync", failing_sync("directory", errno.EIO))
-    assert refusal(finish, plan) == ("written, but a power cut may undo it: disk I/O error")
+    assert refusal(finish, plan) == ("written, but a power cut may undo it: input/output error")
     assert plan.read_bytes() == NEW
 
 
@@ -1116,7 +1116,7 @@ def test_a_save_over_an_edit_that_is_taken_back_is_kept(
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(os, "fsync", fsync)
-    assert refusal(finish, plan) == "not written: disk I/O error"
+    assert refusal(finish, plan) == "not written: input/output error"
     assert plan.read_bytes() == b"someone's\n"
     assert names(plan.parent) == ["plan.org"]
 
@@ -1140,7 +1140,7 @@ def test_a_save_over_a_new_file_that_is_taken_back_is_kept(
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(os, "fsync", fsync)
-    assert refusal(create, path, NEW) == "not written: disk I/O error"
+    assert refusal(create, path, NEW) == "not written: input/output error"
     assert names(tmp_path) == ([] if how == "removed" else ["plan.org"])
     assert how == "removed" or path.read_bytes() == b"someone's\n"
 
@@ -1148,10 +1148,10 @@ def test_a_save_over_a_new_file_that_is_taken_back_is_kept(
 @pytest.mark.parametrize(
     ("number", "words"),
     [
-        (errno.ENOSPC, "the disk is full"),
-        (errno.EDQUOT, "the disk quota is used up"),
-        (errno.EIO, "disk I/O error"),
-        (errno.EROFS, "the file system is read-only"),
+        (errno.ENOSPC, "no space left on device"),
+        (errno.EDQUOT, "disk quota exceeded"),
+        (errno.EIO, "input/output error"),
+        (errno.EROFS, "read-only file system"),
     ],
 )
 @pytest.mark.parametrize("call", ["write", "fchmod", "fsync"])
@@ -1202,7 +1202,7 @@ def fill_the_disk(directory: str, limit: int) -> list[object]:
 
 
 def test_a_file_size_limit_changes_nothing_and_leaves_no_litter(tmp_path: Path) -> None:
-    reason = "not written: is larger than the file size limit of this process"
+    reason = "not written: file too large"
     assert answer(started(fill_the_disk, str(tmp_path), 50_000)) == [
         *(reason, reason, "* A\n", ["plan.org"], 1_004, ["plan.org"])
     ]
@@ -1218,7 +1218,7 @@ def test_a_full_disk_changes_nothing_and_leaves_no_litter(tmp_path: Path) -> Non
     result = subprocess.run(
         [*alone, *program(fill_the_disk, str(tmp_path), 0)], check=True, capture_output=True
     )
-    reason = "not written: the disk is full"
+    reason = "not written: no space left on device"
     assert json.loads(result.stdout) == [
         *(reason, reason, "* A\n", ["filler", "plan.org"], 1_004, ["plan.org"])
     ]

@@ -176,7 +176,7 @@ def test_an_impossible_name_is_refused_in_words(name: str) -> None:
 
 
 def test_a_name_that_is_too_long_is_refused_in_words(tmp_path: Path) -> None:
-    assert refusal(read_plan, tmp_path / ("x" * 300)) == "the name is too long"
+    assert refusal(read_plan, tmp_path / ("x" * 300)) == "file name too long"
 
 
 def writer_during_reads(plan: Path, times: int) -> Callable[[int, int], bytes]:
@@ -587,7 +587,7 @@ def test_a_tree_deeper_than_any_path_is_reported_and_the_rest_goes_on(tmp_path: 
     found = find_plans(tmp_path)
     assert found.plans == (f"{tmp_path}/z.org",)
     assert [problem.reason for problem in found.problems] == [
-        "cannot be listed: the name is too long"
+        "cannot be listed: file name too long"
     ]
 
 

@@ -314,7 +314,7 @@ async def test_where_the_system_cannot_tell_it_looks_by_itself_and_says_why(
         await heard.of(tmp_path)
         (tmp_path / "plan.org").write_text("* One\n")
         await heard.of(tmp_path / "plan.org")
-        wanted = f"{tmp_path}: change notifications are not available (the disk is full); checking every 0.02 s instead"
+        wanted = f"{tmp_path}: change notifications are not available (no space left on device); checking every 0.02 s instead"
         assert heard.notes == [wanted]
 
 

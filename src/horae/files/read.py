@@ -254,22 +254,12 @@ def told(path: str) -> Iterator[None]:
         raise PlanFileError(path, in_words(error)) from error
 
 
-_WORDS: Final = {
-    errno.EACCES: "permission denied",
+_WORDS: Final = {  # where the words of the system say too little
     errno.EBUSY: "is a mount point, which cannot be replaced",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EFBIG: "is larger than the file size limit of this process",
-    errno.EIO: "disk I/O error",
     errno.ELOOP: "is a symbolic link, which is not followed; name the file itself",
-    errno.EMFILE: "too many files are open",
-    errno.ENAMETOOLONG: "the name is too long",
-    errno.ENFILE: "too many files are open",
     errno.ENOENT: "does not exist",
-    errno.ENOSPC: "the disk is full",
     errno.ENOTDIR: "is not a directory, or a part of its path is a file",
     errno.ENXIO: "is a socket or a device; only regular files can be plans",
-    errno.EPERM: "permission denied",
-    errno.EROFS: "the file system is read-only",
 }
 
 
