@@ -575,6 +575,14 @@ def read_json(text: str | bytes, wanted: type[T]) -> T | None:
     return data if isinstance(data, wanted) else None
 
 
+def as_table(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def as_text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
 def compact(data: Mapping[str, object] | tuple[str, ...]) -> str:
     return _ENCODER.encode(data) if data else "{}"
 

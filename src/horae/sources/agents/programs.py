@@ -16,7 +16,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.core.budget import NOTHING, Usage, usage_of
-from horae.core.ports import read_json
+from horae.core.ports import as_table, as_text, read_json
 from horae.core.tool_policy import BASH, GIT, GREP, READ, Mode, Pattern, ToolPolicy
 from horae.sources.agents.limits import Fault, at_epoch, fault_in, reset_in
 
@@ -328,19 +328,19 @@ def _claude(printed: str) -> Result | None:
         return None
     limit = _rejected(printed)
     # The tokens of `usage` lack side queries, which are only in the cost and in `modelUsage`.
-    models = [_table(each) for each in _table(said.get("modelUsage")).values()]
-    usage = _table(said.get("usage"))
+    models = [as_table(each) for each in as_table(said.get("modelUsage")).values()]
+    usage = as_table(said.get("usage"))
     of_model = ("inputTokens", "cacheCreationInputTokens", "cacheReadInputTokens")
     sent = _sum(each.get(kind) for each in models for kind in of_model)
     got = _sum(each.get("outputTokens") for each in models)
-    text = _text(said.get("result"))
+    text = as_text(said.get("result"))
     has_failed = said.get("is_error") is True or said.get("subtype", "success") != "success"
     errors = said.get("errors")
-    listed = "; ".join(filter(None, map(_text, errors if isinstance(errors, list) else [])))
+    listed = "; ".join(filter(None, map(as_text, errors if isinstance(errors, list) else [])))
     why = (
         text
         or listed
-        or _text(said.get("subtype"))
+        or as_text(said.get("subtype"))
         or "the agent reported a failure without a reason"
     )
     fault = fault_in("", status=_count(said.get("api_error_status")))
@@ -354,7 +354,7 @@ def _claude(printed: str) -> Result | None:
         tokens_out=_count(usage.get("output_tokens")) if got is None else got,
         cost=_cost(said.get("total_cost_usd")),
         steps=(turns := _count(said.get("num_turns"))),
-        model=_only(_table(said.get("modelUsage"))),
+        model=_only(as_table(said.get("modelUsage"))),
         # It reports the session that it was to resume, even if it does not know it.
         session="" if turns == 0 else _session(said.get("session_id")),
         fault=Fault.LIMIT if limit else fault,
@@ -380,19 +380,21 @@ class Meter:
         """Read printed lines; return whether any of them reports usage."""
         is_told = False
         for event in _events(printed):
-            message = _table(event.get("message"))
-            usage = _table(message.get("usage"))
+            message = as_table(event.get("message"))
+            usage = as_table(message.get("usage"))
             if event.get("type") != "assistant" or not usage:
                 continue
             plain, written, read, got = (
                 _count(usage.get(kind)) or 0 for kind in (*_SENT, "output_tokens")
             )
             # A message has an event for each of its parts, each with the whole usage.
-            name = _text(message.get("id")) or str(len(self._of))
+            name = as_text(message.get("id")) or str(len(self._of))
             counts = TokenCounts(plain + written + read, written, read, got)
-            self._of[name] = _text(message.get("model")), counts
+            self._of[name] = as_text(message.get("model")), counts
             parts = message.get("content")
-            kinds = [_table(part).get("type") for part in parts] if isinstance(parts, list) else []
+            kinds = (
+                [as_table(part).get("type") for part in parts] if isinstance(parts, list) else []
+            )
             self.goes_on, is_told = "tool_use" in kinds, True
         return is_told
 
@@ -449,7 +451,9 @@ def _cut(printed: str) -> Result:
 def _rejected(printed: str) -> Mapping[str, object]:
     """Return the last limit that rejected Claude Code; others are only warnings."""
     events = _events(printed)
-    told = [_table(e.get("rate_limit_info")) for e in events if e.get("type") == "rate_limit_event"]
+    told = [
+        as_table(e.get("rate_limit_info")) for e in events if e.get("type") == "rate_limit_event"
+    ]
     return next((each for each in reversed(told) if each.get("status") == "rejected"), {})
 
 
@@ -457,21 +461,21 @@ def _codex(printed: str) -> Result | None:
     found = Result()
     steps = 0
     for event in _events(printed):
-        kind, item = _text(event.get("type")), _table(event.get("item"))
-        what = _text(item.get("type"))
+        kind, item = as_text(event.get("type")), as_table(event.get("item"))
+        what = as_text(item.get("type"))
         if kind == "thread.started":
             found = replace(found, session=_session(event.get("thread_id")))
         elif kind == "item.completed" and what in {"agent_message", "assistant_message"}:
-            found = replace(found, text=_text(item.get("text")), is_read=True)
+            found = replace(found, text=as_text(item.get("text")), is_read=True)
         elif kind == "item.completed" and what not in {"reasoning", "error"}:
             steps += 1
         elif kind == "turn.completed":
-            usage = _table(event.get("usage"))
+            usage = as_table(event.get("usage"))
             sent = _sum([found.tokens_in, usage.get("input_tokens")])
             got = _sum([found.tokens_out, usage.get("output_tokens")])
             found = replace(found, error="", is_read=True, tokens_in=sent, tokens_out=got)
         elif kind in {"turn.failed", "error"}:
-            why = _table(event.get("error")).get("message") or event.get("message")
+            why = as_table(event.get("error")).get("message") or event.get("message")
             said = _plain(why) or "the agent reported a failure"
             found = replace(found, error=said, is_read=True)
     return replace(found, steps=steps) if found.is_read else None
@@ -490,8 +494,8 @@ def _gemini(printed: str) -> Result | None:
             case "tool_use":
                 text = ""  # the text after the last tool call is the answer
             case "message" if event.get("role") == "assistant":
-                text += _text(event.get("content"))
-    stats, error = _table(ends[-1].get("stats")), _table(ends[-1].get("error"))
+                text += as_text(event.get("content"))
+    stats, error = as_table(ends[-1].get("stats")), as_table(ends[-1].get("error"))
     return Result(
         text,
         _plain(error.get("message")) or ("the agent reported a failure" if error else ""),
@@ -499,7 +503,7 @@ def _gemini(printed: str) -> Result | None:
         tokens_in=_count(stats.get("input_tokens")),
         tokens_out=_count(stats.get("output_tokens")),
         steps=_count(stats.get("tool_calls")),
-        model=_only(_table(stats.get("models"))),
+        model=_only(as_table(stats.get("models"))),
         session=session,
     )
 
@@ -508,16 +512,16 @@ def _gemini_whole(printed: str) -> Result | None:
     said = _last_object(printed, lambda each: "response" in each or "error" in each)
     if said is None:
         return None
-    stats, error = _table(said.get("stats")), _table(said.get("error"))
-    models = _table(stats.get("models"))
-    spent = [_table(_table(each).get("tokens")) for each in models.values()]
+    stats, error = as_table(said.get("stats")), as_table(said.get("error"))
+    models = as_table(stats.get("models"))
+    spent = [as_table(as_table(each).get("tokens")) for each in models.values()]
     return Result(
-        _text(said.get("response")),
+        as_text(said.get("response")),
         _plain(error.get("message")) or ("the agent reported a failure" if error else ""),
         is_read=True,
         tokens_in=_sum(each.get("prompt") for each in spent),
         tokens_out=_sum(each.get(kind) for each in spent for kind in ("candidates", "thoughts")),
-        steps=_count(_table(stats.get("tools")).get("totalCalls")),
+        steps=_count(as_table(stats.get("tools")).get("totalCalls")),
         model=_only(models),
     )
 
@@ -573,7 +577,7 @@ def _llm(printed: str) -> Result | None:
 def _model(printed: str) -> Result | None:
     """Return the result that our program reported last; a killed one may have reported nothing."""
     said = read_json(printed, dict) or {}
-    known: dict[str, Any] = {name: _text(said.get(name)) for name in ("text", "error", "model")}
+    known: dict[str, Any] = {name: as_text(said.get(name)) for name in ("text", "error", "model")}
     known |= {name: _count(said.get(name)) for name in ("tokens_in", "tokens_out", "steps")}
     resets_at = at_epoch(said.get("resets_at"))
     status = _count(said.get("status"))
@@ -631,16 +635,8 @@ def _session(value: object) -> str:
     >>> _session("9e2e182e-e249"), _session("--yolo"), _session(7)
     ('9e2e182e-e249', '', '')
     """
-    text = _text(value)
+    text = as_text(value)
     return text if _MODEL.fullmatch(text) else ""
-
-
-def _table(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, dict) else {}
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def _plain(value: object) -> str:
@@ -649,10 +645,10 @@ def _plain(value: object) -> str:
     >>> _plain('[API Error: {"error": {"message": "no such model"}}]')
     'no such model'
     """
-    said = _text(value)
+    said = as_text(value)
     passed_on = said[said.find("{") : said.rfind("}") + 1]
-    inside = _table((read_json(passed_on, dict) or {}).get("error"))
-    return _text(inside.get("message")) or said
+    inside = as_table((read_json(passed_on, dict) or {}).get("error"))
+    return as_text(inside.get("message")) or said
 
 
 def _count(value: object) -> int | None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct, ValidationError, convert, json, to_builtins
 
-from horae.core.ports import read_json
+from horae.core.ports import as_table, as_text, read_json
 
 TURN: Final = "horae.turn"  # the type of our events
 LONGEST_EVENT: Final = 4 << 20  # bytes; a longer line is unchanged
@@ -147,11 +147,11 @@ def _claude(event: Mapping[str, Any]) -> Iterator[Turn]:
         status, number = event.get("error_status"), event.get("attempt")
         yield Turn(TurnKind.ERROR, f"the provider answered {status}; attempt {number} failed")
     elif kind in {"assistant", "user"}:
-        content = _table(event.get("message")).get("content")
+        content = as_table(event.get("message")).get("content")
         for block in content if isinstance(content, list) else ():
-            yield from _claude_block(_table(block))
+            yield from _claude_block(as_table(block))
     elif kind == "result":
-        usage = _table(event.get("usage"))
+        usage = as_table(event.get("usage"))
         tokens = usage.get("input_tokens"), usage.get("output_tokens")
         turns = counted(event.get("num_turns"), "turn")
         yield end_of(turns, *tokens, cost=event.get("total_cost_usd"))
@@ -160,35 +160,35 @@ def _claude(event: Mapping[str, Any]) -> Iterator[Turn]:
 def _claude_block(block: Mapping[str, Any]) -> Iterator[Turn]:
     match block.get("type"):
         case "text":
-            yield Turn(TurnKind.TEXT, _words(block.get("text")))
+            yield Turn(TurnKind.TEXT, as_text(block.get("text")))
         case "tool_use":
-            yield Turn(TurnKind.TOOL, _arguments(block.get("input")), _words(block.get("name")))
+            yield Turn(TurnKind.TOOL, _arguments(block.get("input")), as_text(block.get("name")))
         case "tool_result":
             is_error = block.get("is_error") is True
             yield Turn(TurnKind.RESULT, _content(block.get("content")), is_error=is_error)
 
 
 def _codex(event: Mapping[str, Any]) -> Iterator[Turn]:
-    kind, item = event["type"], _table(event.get("item"))
-    what, is_done = _words(item.get("type")), kind == "item.completed"
+    kind, item = event["type"], as_table(event.get("item"))
+    what, is_done = as_text(item.get("type")), kind == "item.completed"
     if kind == "thread.started":
         yield _start(None, event.get("thread_id"))
     elif what == "command_execution" and kind == "item.started":
-        yield Turn(TurnKind.TOOL, _words(item.get("command")), "exec")
+        yield Turn(TurnKind.TOOL, as_text(item.get("command")), "exec")
     elif what == "command_execution" and is_done:
         is_error = item.get("exit_code") != 0
-        yield Turn(TurnKind.RESULT, _words(item.get("aggregated_output")), is_error=is_error)
+        yield Turn(TurnKind.RESULT, as_text(item.get("aggregated_output")), is_error=is_error)
     elif what in {"agent_message", "assistant_message"} and is_done:
-        yield Turn(TurnKind.TEXT, _words(item.get("text")))
+        yield Turn(TurnKind.TEXT, as_text(item.get("text")))
     elif what == "error" and is_done:
-        yield Turn(TurnKind.ERROR, _words(item.get("message")))
+        yield Turn(TurnKind.ERROR, as_text(item.get("message")))
     elif is_done and what != "reasoning":
         facts = {name: each for name, each in item.items() if name not in {"id", "type", "status"}}
         yield Turn(TurnKind.TOOL, _arguments(facts), what)
     elif kind == "error":
-        yield Turn(TurnKind.ERROR, _words(event.get("message")))
+        yield Turn(TurnKind.ERROR, as_text(event.get("message")))
     elif kind == "turn.completed":
-        usage = _table(event.get("usage"))
+        usage = as_table(event.get("usage"))
         yield end_of("", usage.get("input_tokens"), usage.get("output_tokens"))
 
 
@@ -197,22 +197,22 @@ def _gemini(event: Mapping[str, Any]) -> Iterator[Turn]:
         case "init":
             yield _start(event.get("model"), event.get("session_id"))
         case "message" if event.get("role") == "assistant":
-            text, is_part = _words(event.get("content")), event.get("delta") is True
+            text, is_part = as_text(event.get("content")), event.get("delta") is True
             yield Turn(TurnKind.TEXT, text, is_part=is_part)
         case "tool_use":
-            name = _words(event.get("tool_name"))
+            name = as_text(event.get("tool_name"))
             yield Turn(TurnKind.TOOL, _arguments(event.get("parameters")), name)
         case "tool_result":
-            error = _table(event.get("error")).get("message")
-            text = _words(error) or _content(event.get("output"))
+            error = as_table(event.get("error")).get("message")
+            text = as_text(error) or _content(event.get("output"))
             is_error = event.get("status") != "success"
-            yield Turn(TurnKind.RESULT, text or _words(event.get("status")), is_error=is_error)
+            yield Turn(TurnKind.RESULT, text or as_text(event.get("status")), is_error=is_error)
         case "error":
-            yield Turn(TurnKind.ERROR, _words(event.get("message")))
+            yield Turn(TurnKind.ERROR, as_text(event.get("message")))
         case "result":
-            if error := _words(_table(event.get("error")).get("message")):
+            if error := as_text(as_table(event.get("error")).get("message")):
                 yield Turn(TurnKind.ERROR, error)
-            stats = _table(event.get("stats"))
+            stats = as_table(event.get("stats"))
             calls = counted(stats.get("tool_calls"), "tool call")
             yield end_of(calls, stats.get("input_tokens"), stats.get("output_tokens"))
 
@@ -221,7 +221,7 @@ _GEMINI: Final = frozenset({"init", "message", "tool_use", "tool_result", "error
 
 
 def _start(model: object, session: object) -> Turn:
-    known = (_words(model), f"session {session}" if isinstance(session, str) else "")
+    known = (as_text(model), f"session {session}" if isinstance(session, str) else "")
     return Turn(TurnKind.START, ", ".join(filter(None, known)))
 
 
@@ -245,7 +245,7 @@ def _arguments(given: object) -> str:
     >>> _arguments({"command": "ls", "timeout": 5}), _arguments({"path": "a.py", "limit": 3})
     ('ls', 'path: a.py, limit: 3')
     """
-    known = _table(given)
+    known = as_table(given)
     for name in _COMMANDS:
         if isinstance(known.get(name), str):
             return str(known[name])
@@ -268,13 +268,5 @@ def _bounded(text: str) -> list[str]:
 
 def _content(value: object) -> str:
     if isinstance(value, list):
-        return "\n".join(_words(_table(block).get("text")) for block in value)
-    return _words(value)
-
-
-def _table(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _words(value: object) -> str:
-    return value if isinstance(value, str) else ""
+        return "\n".join(as_text(as_table(block).get("text")) for block in value)
+    return as_text(value)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from horae.core.agent import SWITCH
 from horae.core.budget import FIX as BUDGET_FIX, parse_budget
 from horae.core.entry import HOST_FIX, Wake, key_time, labels
-from horae.core.ports import read_json
+from horae.core.ports import as_table, as_text, read_json
 from horae.core.source import is_entry
 from horae.core.views import AgentPosition, AgentState
 from horae.org.check import shown
@@ -422,11 +422,11 @@ def read_memory(text: str) -> AgentMemory:
     data = read_json(text, dict) or {}
     began = {name: _moment(value) for name, value in _named(data.get("began")).items()}
     return AgentMemory(
-        days.parse_position(_text(data.get("position"))),
-        _text(data.get("kind")),
-        _text(data.get("following")),
+        days.parse_position(as_text(data.get("position"))),
+        as_text(data.get("kind")),
+        as_text(data.get("following")),
         began={name: at for name, at in began.items() if at is not None},
-        carry=_text(data.get("carry"))[:MOST_CARRIED],
+        carry=as_text(data.get("carry"))[:MOST_CARRIED],
         troubles=_named(data.get("troubles")),
         mirrors=_named(data.get("mirrors")),
         **{name: _moment(data.get(key)) for name, key in _TIMES.items()},
@@ -451,12 +451,12 @@ def write_memory(memory: AgentMemory) -> str:
 def read_note(text: str, lifecycle: days.Lifecycle | None) -> tuple[TickPlan, AgentMemory] | None:
     data = read_json(text, dict) or {}
     try:
-        beat = Beat(_text(data.get("beat")))
+        beat = Beat(as_text(data.get("beat")))
     except ValueError:
         return None
-    state = None if lifecycle is None else lifecycle.states.get(_text(data.get("state")))
-    plan = TickPlan(beat, state, _text(data.get("reason")))
-    return plan, read_memory(_text(data.get("memory")))
+    state = None if lifecycle is None else lifecycle.states.get(as_text(data.get("state")))
+    plan = TickPlan(beat, state, as_text(data.get("reason")))
+    return plan, read_memory(as_text(data.get("memory")))
 
 
 def write_note(made: TickPlan, memory: AgentMemory) -> str:
@@ -471,16 +471,11 @@ def write_note(made: TickPlan, memory: AgentMemory) -> str:
 
 
 def _named(value: object) -> dict[str, str]:
-    found = value if isinstance(value, dict) else {}
-    return {str(name): text for name, text in found.items() if isinstance(text, str)}
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    return {str(name): text for name, text in as_table(value).items() if isinstance(text, str)}
 
 
 def _moment(value: object) -> datetime | None:
     try:
-        return parse_rfc3339(_text(value)).astimezone(UTC)
+        return parse_rfc3339(as_text(value)).astimezone(UTC)
     except (Rfc3339Error, OverflowError):
         return None
