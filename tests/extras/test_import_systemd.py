@@ -207,9 +207,10 @@ def test_what_is_no_time_of_day_is_said_with_what_comes_near(
         ('ExecStart=/usr/bin/a "b c"', "/usr/bin/a 'b c'"),
         ("ExecStart=/a\nExecStart=/b", "sh -c '/a && /b'"),
         ("ExecStartPre=/p\nExecStart=/a", "sh -c '/p && /a'"),
-        ("ExecStart=-/a", "sh -c '{ /a || true; }'"),
-        ("ExecStart=/a ${X} $Y $$Z", """sh -c '/a "${X}" $Y '"'"'$Z'"'"''"""),
-        ("ExecStart=:/a $Y", """sh -c '/a '"'"'$Y'"'"''"""),
+        ("ExecStart=/a --x=${X}/b ${Y}", """sh -c '/a "--x=${X}/b" "${Y}"'"""),
+        ("ExecStart=/a $Y", "systemctl start x.service"),
+        ("ExecStart=/a $$Y", "systemctl start x.service"),
+        ("ExecStart=-/a", "systemctl start x.service"),
         (
             "WorkingDirectory=/srv/my app\nExecStart=./a",
             """sh -c 'cd '"'"'/srv/my app'"'"' && ./a'""",

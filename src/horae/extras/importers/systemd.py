@@ -192,6 +192,7 @@ _COUNTED: Final = (
     "OnActiveSec", "OnBootSec", "OnStartupSec", "OnUnitActiveSec", "OnUnitInactiveSec",
 )  # fmt: skip
 _SPECIFIER: Final = re.compile(r"%(?!%)")
+_VARIABLES: Final = re.compile(r"(?:[\w./:=,+-]|\$\{[A-Za-z_]\w*\})+", re.ASCII)
 _COMMANDS: Final = ("ExecStartPre", "ExecStart", "ExecStartPost")
 # Supported settings, and those without an effect here.
 _TIMER_KEYS: Final = frozenset(
@@ -410,7 +411,7 @@ def _command(work: Sequence[UnitSetting], unit: str, line: int, reading: Reading
     command = " && ".join(words)
     directory = found["WorkingDirectory"]
     where = directory[-1].value.removeprefix("-") if directory else ""
-    if where in {"", "~"} and len(words) == 1 and "$" not in command and "||" not in command:
+    if where in {"", "~"} and len(words) == 1 and "$" not in command:
         whole = command if not where else f"sh -c {shlex.quote(f'cd && exec {command}')}"
     else:
         home = "" if not where else ("cd && " if where == "~" else f"cd {shlex.quote(where)} && ")
@@ -423,29 +424,20 @@ def _by_systemd(unit: str) -> str:
 
 
 def _call(text: str) -> str:
-    """Return a command line of systemd for a shell, with `$NAME` left to expand."""
-    signs = text[: len(text) - len(text.lstrip("-@:+!|"))]
-    if "@" in signs:
-        raise UnfitError("sets argv[0] (@)")
-    words = [_word(word, is_plain=":" in signs) for word in shlex.split(text[len(signs) :])]
-    if not words:
+    """Return a command line of systemd for a shell, with `${NAME}` left to expand."""
+    if text.startswith(("-", "@", ":", "+", "!", "|")):
+        raise UnfitError(f"a command begins with {text[0]}")
+    if not (words := shlex.split(text)):
         raise UnfitError("runs nothing")
-    call = " ".join(words)
-    return f"{{ {call} || true; }}" if "-" in signs else call
+    return " ".join(map(_word, words))
 
 
-def _word(word: str, *, is_plain: bool) -> str:
-    """Quote a word for a shell: `${NAME}` stays one word, `$NAME` alone is split."""
-    if is_plain or "$" not in word:
-        return shlex.quote(word.replace("$$", "$") if not is_plain else word)
-    if re.fullmatch(r"\$[A-Za-z_]\w*", word, re.ASCII):
-        return word
-    parts = re.split(r"(\$\{[A-Za-z_]\w*\})", word)
-    return "".join(
-        f'"{part}"' if part.startswith("${") else shlex.quote(part.replace("$$", "$"))
-        for part in parts
-        if part
-    )
+def _word(word: str) -> str:
+    if "$" not in word:
+        return shlex.quote(word)
+    if not _VARIABLES.fullmatch(word):  # an empty variable alone is no word, unlike in a shell
+        raise UnfitError(f"has a $ in {word!r} that only systemd expands")
+    return f'"{word}"'
 
 
 def _by_key(settings: Sequence[UnitSetting]) -> defaultdict[str, list[UnitSetting]]:
