@@ -52,7 +52,7 @@ from horae.core.source import Source
 from horae.core.spending import Spending
 from horae.core.tool_policy import ToolPolicy, ToolPolicyError
 from horae.errors import Exit, HoraeError
-from horae.files.read import PlanFileError, PlanMissingError, find_plans, read_plan, short_name
+from horae.files.read import PlanFileError, find_plans, read_plan, short_name
 from horae.org.document import read
 from horae.sources import agents, board, crew, plans, triggers
 
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from horae.cluster.queue import SharedLedger
     from horae.core.ports import Ledger
     from horae.files.git.trees import Trees
-    from horae.org.plan import Diagnostic
     from horae.process.processes import Processes
     from horae.process.run_settings import RunSettings
     from horae.sources.agents.runner import Accounts, AgentHost, BlockAgents, Registry
@@ -71,7 +70,7 @@ if TYPE_CHECKING:
     from horae.sources.triggers.store import AgentCard, TriggerStore
     from horae.store.ledger import SqlLedger
 
-    Say = Callable[[HoraeError | Diagnostic], None]
+    Say = Callable[[HoraeError], None]
 
 _TAG: Final = ":agent:"
 _MOST_BROKEN: Final = 1000
@@ -375,7 +374,7 @@ def settings_registry(config: Config) -> Registry:
 class AgentLookup:
     config: Config
     registry: Registry
-    say: Say  # gets what is wrong with definitions
+    say: Say  # gets why a definition that is no member's cannot be read
     keeper: str = ""  # the name of the single keeper, if there is one
     unread: list[tuple[Agent, Unready]] = field(default_factory=list)  # without a definition
     root: str = field(init=False)
@@ -413,8 +412,6 @@ class AgentLookup:
             return
         beside, crew_file = os.path.dirname(manifest), self._short(manifest)
         manifested = crew.rules.parse_crew(text, crew_file)
-        for finding in manifested.diagnostics:
-            self.say(finding)
         names = {member.name for member in manifested.members}
         for idler in manifested.idlers:
             if idler.name not in names:
@@ -427,8 +424,6 @@ class AgentLookup:
                 text = read_plan(path, limit=self.config.plan_max_bytes).text
             except PlanFileError as error:
                 origin, why = Origin(crew_file, member.line), f"{self._short(path)} {error.reason}"
-                kind = PlanMissingError if isinstance(error, PlanMissingError) else PlanFileError
-                self.say(kind(str(origin), f"the :DEF: of {member.name} cannot be read: {why}"))
                 fix = f"write the file, or correct :DEF: at {origin}"
                 self._note_unread(member.name, origin, why, fix)
                 continue
@@ -452,11 +447,12 @@ class AgentLookup:
             try:
                 definition = parse_agent(section, file)
             except AgentError as error:
-                self.say(error)
+                origin = Origin(error.file, error.line)
                 if otherwise:  # the first definition is that of the member
-                    origin = Origin(error.file, error.line)
                     self._note_unread(otherwise, origin, error.reason, error.fix)
                     return
+                if all(origin != each.origin for each, _ in self.unread):
+                    self.say(error)
                 continue
             if name := definition.name or otherwise:
                 yield Agent(name, definition, Origin(file, line))
@@ -503,9 +499,7 @@ def find_agents(
     """Return the agents; the crew's first, since the manifest has the last word on a name."""
     said: set[str] = set()
 
-    def once(
-        error: HoraeError | Diagnostic,
-    ) -> None:  # a definition may be read for several members
+    def once(error: HoraeError) -> None:  # a definition may be read for several members
         if str(error) not in said:
             said.add(str(error))
             say(error)

@@ -115,6 +115,26 @@ def test_a_keeper_without_a_name_is_the_keeper(call: Call, tmp_path: Path) -> No
     assert f'"agent":"keeper","where":"{outside}:1"' in row
 
 
+def test_a_member_that_cannot_be_read_is_said_in_its_own_row_only(
+    call: Call, tmp_path: Path
+) -> None:
+    crew = "".join(
+        f"* {name}\n:PROPERTIES:\n:DEF: {path}\n:WAKE: {wake}\n:END:\n"
+        for name, path, wake in (
+            ("wren", "w.org", "maybe"), ("robin", "none.org", "due"), ("moss", "m.org", "due")
+        )
+    )  # fmt: skip
+    mute = "* Moss :agent:\n:PROPERTIES:\n:COMMAND: cat\n:END:\n"
+    lay(tmp_path, horae_toml='crew.def = "crew.org"\n', crew_org=crew, w_org=WRITER, m_org=mute)
+    found = call("agent", "list", "--json")
+    told = {row["agent"]: row["obstacle"] for row in found.data}
+    assert (found.code, found.err, told["wren"]) == (0, "", None)
+    assert told["robin"].startswith("none.org does not exist")
+    assert told["moss"].startswith("the agent has no system prompt")
+    assert call("agent", "run", "wren").err == "horae: wren: done: You write.\n"
+    assert call("agent", "show", "moss").err == ""
+
+
 def test_two_of_one_name_are_both_shown(call: Call, tmp_path: Path) -> None:
     lay(tmp_path, a_org=EDITOR, b_org=EDITOR)
     found = call("agent", "list", "--table")

@@ -21,7 +21,6 @@ from horae.core.agent import Agent, AgentNotFoundError
 from horae.core.entry import KEEPER
 from horae.core.ports import ANYBODY
 from horae.errors import Exit, HoraeError
-from horae.org.plan import Diagnostic
 from horae.sources.triggers.client import AsyncTriggerClient
 from horae.sources.triggers.files import apply_files
 from horae.sources.triggers.rules import parse_tools
@@ -133,8 +132,8 @@ class Everybody:
     def __init__(self, root: str, data: str | None, screen: output.Output) -> None:
         access = TriggerAccess(root=root, data=data)
         self._root, self._screen, config = root, screen, access.place.config
-        self.exit_code: int = Exit.OK
-        found = find_agents(config, say=self._say)
+        self._problems: list[HoraeError] = []
+        found = find_agents(config, say=self._problems.append)
         self.registry, self._keeper = found.registry, found.keeper
         unread = (KnownAgent(each, why=why) for each, why in found.unread)
         self.known = [*map(KnownAgent, found.registry), *unread]
@@ -148,16 +147,19 @@ class Everybody:
                                 f"the agent {card.name} is defined twice, at {other.where} and by "
                                 f"{made.where or 'a request'}; rename one of them"
                             )
-                            self._say(TriggerConflictError(reason))
+                            own: dict[str, Any] = {"code": TriggerConflictError.code}
+                            own |= {"exit_code": Exit.CONFLICT, "name": card.name}
+                            self._problems.append(HoraeError(reason, **own))
                     self.known.append(made)
             except HoraeError as error:
-                self._say(error)
+                self._problems.append(error)
         self.known.sort(key=lambda known: known.agent.name)
 
-    def _say(self, problem: HoraeError | Diagnostic) -> None:
-        self._screen.say(problem)
-        if isinstance(problem, HoraeError):
-            self.exit_code = self.exit_code or problem.exit_code
+    def say_problems(self) -> int:
+        """Print why agents may be missing in the list, and return the exit code."""
+        for each in self._problems:
+            self._screen.say(each)
+        return self._problems[0].exit_code if self._problems else Exit.OK
 
     @property
     def hint(self) -> str:
@@ -169,7 +171,11 @@ class Everybody:
         for asked in [name, self._keeper] if name == KEEPER else [name]:
             for each in self.known:
                 if each.agent.name == asked:
+                    for problem in self._problems:
+                        if getattr(problem, "name", None) == asked:  # it is defined twice
+                            self._screen.say(problem)
                     return each
+        self.say_problems()
         raise AgentNotFoundError.among(name, (each.agent.name for each in self.known))
 
 

@@ -68,9 +68,10 @@ def agents(*, root: str, data: str | None, output: out.Output) -> int:
     API, and files in `.agentd` that `horae up` or `horae trigger apply` has read.
     """
     everybody = Everybody(root, data, output)
+    exit_code = everybody.say_problems()
     rows = [_row(everybody.registry, known) for known in everybody.known]
     out.print_rows(output, rows, lambda: _print_table(rows, everybody.hint))
-    return everybody.exit_code
+    return exit_code
 
 
 @click.command()
