@@ -243,8 +243,11 @@ def test_people_get_a_line_per_finding_with_its_fix(call: Call, tmp_path: Path) 
     ]
     assert call("check", "--table", "garden.org").out == "1 file checked, no problems\n"
     Path("notes.txt").write_text("Buy milk.\n")
-    said = "horae: notes.txt has no headlines; a plan is an Org file (*.org)\n"
-    assert call("check", "--table", "notes.txt").err == said
+    assert call("check", "--table", "notes.txt").out.splitlines() == [
+        "notes.txt:1:1: warning no-plan: is not a plan: it has no headlines",
+        "    → name an Org file (*.org)",
+        "1 warning in 1 file",
+    ]
 
 
 def test_people_get_a_row_per_headline_with_its_line(call: Call) -> None:

@@ -107,6 +107,12 @@ def kept(call: Call) -> Call:
     return call
 
 
+OF_AGENT = (
+    "this is an agent definition, which has no schedule of its own; `horae list --agent wren` lists"
+    " the entries that run the agent, and `horae agent run wren` runs it once"
+)
+
+
 @pytest.mark.parametrize(
     ("title", "said"),
     [
@@ -118,10 +124,7 @@ def kept(call: Call) -> Call:
         ("Alone", f"there is a schedule but nothing to run; {ADD}"),
         ("Hidden", "'COMMENT Hidden' is commented out"),
         ("Step", "this is a component of a workflow and runs with it"),
-        (
-            "wren",
-            "this is an agent definition; a crew, `keeper.def`, a trigger or a workflow runs it",
-        ),
+        ("wren", OF_AGENT),
         ("plan.org:20", "plan.org:16 has the same name; give one of the two an :ID:"),
     ],
 )

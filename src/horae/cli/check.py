@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 
 from horae.cli import moments, options
-from horae.cli.output import Output, console, echo, form_options, print_rows, safe
+from horae.cli.output import Output, console, form_options, print_rows, safe
 from horae.cli.plan_root import TRIGGERS, PlanView, When, crew_of, find_boards, roots_of
 from horae.cli.sources import Sources, plan_root
 from horae.config import Config, known_names, load, secrets_of
@@ -65,11 +65,12 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, output: Out
     # A file that is named twice is one.
     read = [*{source.name: source.plan for source in sources}.items()]
     config = load(root)
-    for name, plan in read if output.is_text else ():
-        if name != "-" and not name.endswith(".org") and not plan.headlines:
-            echo(f"horae: {name} has no headlines; a plan is an Org file (*.org)", err=True)
     clock = CheckClock(zone.key, now, config.check_floor)
     found = check_plans(read, clock, extra=[check_drift])
+    for name, plan in read:
+        if not name.endswith(".org") and not plan.headlines:
+            message, fix = "is not a plan: it has no headlines", "name an Org file (*.org)"
+            found.append(Diagnostic(name, 1, 1, "no-plan", Severity.WARNING, message, fix))
     view = PlanView(paths, output, When(now, zone.key), knows="ledger", says=False)
     for name, plan in read:
         found += [*_check_programs(name, plan, config), *_check_languages(name, plan)]

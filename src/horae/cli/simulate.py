@@ -275,9 +275,9 @@ def simulate(
             echo("\n".join(lines))
     unarmed = [one.item for one in items if isinstance(one.item, Unarmed) and one.item.is_error]
     # Of one that is known the last valid version is simulated.
-    wrong = sum(each.address not in history.entries for each in unarmed)
-    if wrong := wrong + sum(len([*doubles(found)]) for found in plans.values()):
-        count = "1 entry is" if wrong == 1 else f"{wrong} entries are"
+    wrong = {each.origin for each in unarmed if each.address not in history.entries}
+    if wrong := wrong.union(each.origin for found in plans.values() for each in doubles(found)):
+        count = "1 entry is" if len(wrong) == 1 else f"{len(wrong)} entries are"
         echo(f"horae: {count} not armed because of errors; see `horae check`", err=True)
     return sources.exit_code or view.ledger_code
 

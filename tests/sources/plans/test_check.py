@@ -167,6 +167,37 @@ def test_the_second_of_two_entries_with_one_title_is_not_armed() -> None:
     assert [each for each in found(first) if each.code == "name-twice"] == []
 
 
+def test_an_unreadable_entry_does_not_share_the_name_of_an_armed_one() -> None:
+    text = scheduled("0 25 * * *") + scheduled("0 9 * * *")
+    assert [(each.line, each.code) for each in found(text)] == [(1, "name-twice"), (3, "cron")]
+
+
+def test_a_keyword_of_a_file_sets_no_zone() -> None:
+    [finding] = found("# Jobs\n#+TZ: Europe/Paris\n" + scheduled("0 9 * * *"))
+    assert (finding.line, finding.column, finding.code) == (2, 1, "keyword-zone")
+    assert finding.message.startswith("#+TZ: is ignored")
+    assert "`zone` in horae.toml" in (finding.fix or "")
+    assert found("#+TITLE: Time zone\n" + scheduled("0 9 * * *")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("* wren :agent:\nSCHEDULED: <2026-06-06 Sat>\nYou sing.\n", 2),
+        ("* wren :agent:\n:PROPERTIES:\n:SCHEDULE: 0 9 * * *\n:END:\nYou sing.\n", 3),
+    ],
+)
+def test_the_definition_of_an_agent_has_no_schedule(text: str, line: int) -> None:
+    [finding] = found(text)
+    assert (finding.line, finding.column, finding.code) == (line, 12, "schedule-idle")
+
+
+def test_a_command_cannot_wait_for_approval() -> None:
+    [finding] = found(headline(":SCHEDULE: 0 9 * * *", ":COMMAND: true", ":APPROVE: yes"))
+    assert (finding.line, finding.code) == (5, "property-unknown")
+    assert "horae trigger add" in (finding.fix or "")
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -196,6 +227,7 @@ def test_every_code_is_in_the_reference_with_its_severity() -> None:
         "secret": "warning",
         "agent-unready": "error, warning",
         "else-unknown": "warning",
+        "no-plan": "warning",
     }
     told = {code: severity.lower() for code, severity in found} | {"drift": "warning, info"}
     assert rows == {**of_keys, **of_machines, **told}

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from shlex import quote
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -112,18 +113,24 @@ def _lost(headline: Headline, line: int) -> _Lost | None:
 def entries_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[Entry | Unarmed]:
     found = scan_plan(plan, file=file, zone_name=zone_name)
     behind = {each.origin: each for each in doubles(found)}
-    for each in found:
-        yield behind.get(each.item.origin, each.item)
+    for item in (each.item for each in found):
+        yield behind.get(item.origin, item) if isinstance(item, Entry) else item
+
+
+def twins(found: Iterable[Scanned]) -> Iterator[tuple[Entry | Unarmed, Origin]]:
+    """Yield each item that shares its address with another one, and where that is."""
+    seen: dict[str, Origin] = {}
+    items = [each.item for each in found]
+    # One that is unreadable is behind any that is armed.
+    for item in sorted(items, key=lambda item: not isinstance(item, Entry)):
+        if isinstance(item, Entry) or item.is_error:
+            first = seen.setdefault(item.address, item.origin)
+            if first != item.origin:
+                yield item, first
 
 
 def doubles(found: Iterable[Scanned]) -> Iterator[Unarmed]:
-    seen: dict[str, Origin] = {}
-    for item in (each.item for each in found):
-        if not isinstance(item, Entry):
-            continue
-        first = seen.setdefault(item.address, item.origin)
-        if first == item.origin:
-            continue
+    for item, first in twins(found):
         name = item.address.removeprefix("id:")
         reason = f"{first} has the same name; give one of the two an :ID:"
         if name != item.address:
@@ -193,7 +200,12 @@ def _why_unfired(headline: Headline) -> str:
     if "component" in headline.tags:
         return "this is a component of a workflow and runs with it"
     if "agent" in headline.tags:
-        return "this is an agent definition; a crew, `keeper.def`, a trigger or a workflow runs it"
+        name = quote(headline.props.get("ID", headline.title))
+        return (
+            "this is an agent definition, which has no schedule of its own; "
+            f"`horae list --agent {name}` lists the entries that run the agent, and "
+            f"`horae agent run {name}` runs it once"
+        )
     if "SCHEDULE" in headline.props or "AFTER" in headline.props:
         return f"there is a schedule but nothing to run; {way}"
     planning = headline.planning

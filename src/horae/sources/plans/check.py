@@ -17,14 +17,15 @@ from typing import Final, TypeAlias
 from horae.core.budget import Unit
 from horae.core.command import CommandError, call_of, shell_syntax
 from horae.core.decide import AfterError
-from horae.core.entry import PROPERTIES, Entry, Origin, PolicyError, Rule, policy_of
+from horae.core.entry import PROPERTIES, Entry, PolicyError, Rule, policy_of
 from horae.core.project import project, seams
 from horae.core.source import is_entry
 from horae.core.text import anchor_words, wall_text, written_rule
 from horae.errors import ScheduleError
 from horae.org.check import SectionFinding, check_plans as kernel_check, place_of, shown
+from horae.org.document import keywords
 from horae.org.plan import Diagnostic, Headline, Plan, SectionPlace, Severity
-from horae.sources.plans.arming import once_wall, rule_of, scan_plan
+from horae.sources.plans.arming import once_wall, rule_of, scan_plan, twins
 from horae.timing.cron import Cron, CronError, is_phrase
 from horae.timing.duration import format_duration
 from horae.timing.phrases import PhraseError, compile_phrase
@@ -63,6 +64,8 @@ _INSTEAD: Final = {
     "DEPENDS DEPENDSON DEPENDENCIES RUNAFTER": "make both components of one :workflow:, so that"
     " one takes the other's output",
     "USER RUNAS RUNASUSER": "commands run as the engine's user; use sudo -u NAME in :COMMAND:",
+    "APPROVE APPROVAL APPROVERS": "only runs of triggers can wait for approval; use `horae trigger"
+    ' add` with --tools \'{"mode": "require_approval"}\'',
     "CWD WORKDIR WORKINGDIR WORKINGDIRECTORY": "commands run in the plan's directory; use"
     " sh -c 'cd DIR && …' in :COMMAND:",
     "STDOUT STDERR LOGFILE": "`horae logs` shows the output; to redirect it, use sh -c '… > FILE'",
@@ -88,6 +91,7 @@ def check_plans(
     known = list(plans)
     found = kernel_check(known)
     for name, plan in known:
+        found += _zone_keywords(name, plan)
         for headline, place in zip(plan.headlines, plan.places(), strict=True):
             if is_near_entry(headline):
                 workflow = CheckedWorkflow(name, headline, place, clock)
@@ -95,8 +99,28 @@ def check_plans(
                 found += _check_workflow(workflow, extra) if is_entry(headline) else ()
             elif "BUDGET" in headline.props and "agent" not in headline.tags:
                 found += _check_policies(CheckedWorkflow(name, headline, place, clock), "BUDGET")
+            elif "agent" in headline.tags:
+                found += _agent_schedule(CheckedWorkflow(name, headline, place, clock))
         found += _same_names(name, plan, clock.zone)
     return sorted(found, key=lambda each: (each.file, each.line, each.column, each.code))
+
+
+def _zone_keywords(name: str, plan: Plan) -> Iterator[Diagnostic]:
+    for each in keywords(plan.preamble):
+        if _MEANT.get(_joined(each.key.upper()), each.key.upper()) == "TZ":
+            message = f"#+{each.key}: is ignored: a file has no time zone of its own"
+            fix = "set `zone` in horae.toml, or write :TZ: in the drawer of each entry"
+            at = SectionFinding(each.span.start, "keyword-zone", Severity.WARNING, message, fix)
+            yield at.located(name, SectionPlace(0, 1), plan.preamble)
+
+
+def _agent_schedule(workflow: CheckedWorkflow) -> Iterator[Diagnostic]:
+    headline = workflow.headline
+    if "SCHEDULE" in headline.props or (headline.scheduled and headline.scheduled.active):
+        message = "this schedule has nothing to run: an agent definition is not an entry"
+        fix = "start the agent by a workflow, a trigger, the crew or keeper.def"
+        at, code = workflow.when_at(), "schedule-idle"
+        yield workflow.found(at, code, Severity.WARNING, message, fix=fix)
 
 
 def phrase_notes(
@@ -126,12 +150,8 @@ def _same_names(name: str, plan: Plan, zone_name: str) -> Iterator[Diagnostic]:
     titles = [each.title for each in plan.headlines if is_entry(each) and "ID" not in each.props]
     if len(titles) == len(set(titles)):
         return  # the usual case, without arming the plan
-    seen: dict[str, Origin] = {}
-    for item in (each.item for each in scan_plan(plan, file=name, zone_name=zone_name)):
-        if not isinstance(item, Entry) or item.address.startswith("id:"):
-            continue
-        first = seen.setdefault(item.address, item.origin)
-        if first != item.origin:
+    for item, first in twins(scan_plan(plan, file=name, zone_name=zone_name)):
+        if not item.address.startswith("id:"):
             place, message = (name, item.origin.line, 1), f"not armed: {first} has the same name"
             fix = "give one of the two an :ID:"
             yield Diagnostic(*place, "name-twice", Severity.ERROR, message, fix)
