@@ -202,6 +202,13 @@ def test_errors_are_json_where_json_was_asked_for(call: Call, tasks: Path) -> No
 # The other verbs
 
 
+def test_a_board_that_cannot_be_created_is_said(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "board").write_text("")
+    ending = call("task", "add", "Report")
+    assert ending.code == 1
+    assert ending.err.startswith("horae: board/tasks: cannot be created: is not a directory")
+
+
 def test_a_task_is_added_shown_edited_and_put_away(call: Call, tasks: Path) -> None:
     made = call(
         "task", "add", "Sow: beans", "--status", "todo", "--tag", "a", "--depends-on", "42",

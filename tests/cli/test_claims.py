@@ -65,6 +65,9 @@ def test_a_claim_in_a_file_that_git_does_not_track_says_that_it_is_not_committed
     assert call("claim", plan.name, "Sow", "--agent", "wren", "--table").out == (
         f"plan.org: Sow: claimed for wren\n{said}\n"
     )
+    assert call("claim", plan.name, "Sow", "--agent", "wren", "--table").out == (
+        "plan.org: Sow: already claimed by wren\nnot committed: the file is not tracked by git\n"
+    )
     assert call("release", plan.name, "Sow", "--agent", "wren", "--json").data["note"] == said
 
 

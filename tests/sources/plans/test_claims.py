@@ -329,6 +329,13 @@ def test_an_origin_that_is_away_is_a_matter_of_time(shared: Path) -> None:
     assert (shared / "wren/plan.org").read_text() == PLAN
 
 
+def test_a_claim_with_an_origin_needs_a_branch(shared: Path) -> None:
+    git("switch", "-q", "--detach", at=shared / "wren")
+    said = "nothing is changed: no branch is checked out; switch to one with `git switch`"
+    with pytest.raises(ClaimRefusedError, match=said):
+        take(shared / "wren/plan.org", local=[shared / "origin.git"])
+
+
 def _while_pushing(shared: Path, commit: str) -> None:
     """Let the origin's branch go to another commit in the middle of the next push."""
     hook = shared / "origin.git/hooks/pre-receive"

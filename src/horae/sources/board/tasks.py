@@ -539,5 +539,7 @@ def _make_directory(path: str) -> None:
         except FileNotFoundError as error:
             reason = "does not exist; create it, or correct board.dir in horae.toml"
             raise PlanMissingError(os.path.dirname(path), reason) from error
+        except OSError as error:
+            raise PlanFileError(path, f"cannot be created: {files.in_words(error)}") from error
         with _opened(os.path.dirname(path)) as above:
             os.fsync(above)

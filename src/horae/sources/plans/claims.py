@@ -153,8 +153,9 @@ class HeadlineClaim:
         async with git.held():
             standing = await git.status(os.path.abspath(content.path))
             if standing in {FileState.UNTRACKED, FileState.IGNORED}:
-                made = self._edit(change)
-                return replace(made, note=why_uncommitted(standing) if made.is_changed else None)
+                made, why = self._edit(change), why_uncommitted(standing)
+                note = why if made.is_changed else why.removeprefix("saved, ")
+                return replace(made, note=note if made.is_changed or made.agent else None)
             if await git.origin() is not None:
                 return await self._at_origin(git, change, message)
             head = await git.head()
@@ -179,6 +180,11 @@ class HeadlineClaim:
         return self._standing(spliced(content.data, splices), is_changed=bool(splices))
 
     async def _at_origin(self, git: Git, change: _Change, message: str) -> ClaimResult:
+        try:
+            await git.branch()
+        except GitError as error:
+            reason = f"nothing is changed: {error.reason}"
+            raise ClaimRefusedError(os.fspath(self.file), self.name, reason) from error
         for _ in range(_ATTEMPTS):
             try:
                 tip = await git.fetch() or await git.head()
