@@ -600,6 +600,8 @@ def test_lines_are_right_however_tables_keys_and_strings_are_mixed() -> None:
         ("[gate]\nslot = 4", 2, "'gate.slot'", "did you mean gate.slots?"),
         ("slots = 4", 1, "'slots'", "did you mean gate.slots?"),
         ("Zone = 'UTC'", 1, "'Zone'", "did you mean zone?"),
+        ("time_zone = 'UTC'", 1, "'time_zone'", "did you mean zone?"),
+        ("port = 7200", 1, "'port'", "did you mean listen?"),
         ("'gate.slots' = 4", 1, "'gate.slots'", "did you mean gate.slots?"),
         ("\ncolour = 'red'", 2, "'colour'", None),
         ("[colours]", 1, "'colours'", None),

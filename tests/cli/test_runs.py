@@ -47,6 +47,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             shell("Colours", r'printf "a\tb\033[2J\r\nc\n"'),
             command("Inside", inside, ":ENV: PYTHONPATH"),
             shell("Quiet", "true"),
+            shell("Writes", "echo Written."),
             shell("Again", "exit 1", ":RETRY: 1 100ms"),
             shell(
                 "Retried",
@@ -95,6 +96,11 @@ def on_a_terminal(*args: str, cwd: Path) -> str:
         os.close(ours)
         process.wait(10)
     return shown.decode()
+
+
+def test_an_answer_with_a_full_stop_is_followed_by_who_requested_it(there: Call) -> None:
+    assert there("run", "Writes", "--wait").code == 0
+    assert "  Written; requested by " in there("history", "Writes", "--table").out
 
 
 def test_a_run_is_followed_to_its_end_and_its_end_is_the_exit_code(there: Call) -> None:

@@ -161,6 +161,14 @@ def test_a_root_that_cannot_be_written_is_said(call: Call, tmp_path: Path) -> No
     assert "cannot be written" in found
 
 
+def test_a_data_directory_that_cannot_be_created_is_said(call: Call, tmp_path: Path) -> None:
+    assert rows(call, "data directory")[0][2] == "`horae up` creates it"
+    (tmp_path / "file").write_text("")
+    [(grade, found, remedy)] = rows(call, "data directory", "--data", "file/data")
+    assert (grade, remedy.endswith("or choose another with --data")) == ("fail", True)
+    assert found == "file/data does not exist yet and cannot be created in file"
+
+
 def test_a_port_that_is_in_use_is_said_and_a_free_one_too(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -356,7 +356,7 @@ def check_root(root: Path) -> Check:
         remedy = "give the user that runs horae read permission"
         return _fail("plan root", f"{root} cannot be read", remedy)
     if not os.access(root, os.W_OK):
-        found = f"{root} cannot be written, so tasks cannot change and a rest writes no summary"
+        found = f"{root} cannot be written, so tasks and summaries of lifecycles cannot be saved"
         return _warn("plan root", found, "give the user that runs horae write permission")
     return _ok("plan root", f"{root} can be read and written")
 
@@ -400,7 +400,14 @@ def check_port(config: Config) -> Check:
 def _check_data(place: Place) -> Iterator[Check]:
     directory = place.directory
     if not directory.is_dir():
-        yield _ok("data directory", f"{directory} does not exist yet", "`horae up` creates it")
+        found, above = f"{directory} does not exist yet", directory
+        while not above.exists():
+            above = above.parent
+        if os.access(above, os.W_OK | os.X_OK):
+            yield _ok("data directory", found, "`horae up` creates it")
+        else:
+            remedy = "give the user that runs horae write permission, or choose another with --data"
+            yield _fail("data directory", f"{found} and cannot be created in {above}", remedy)
         return
     looks: dict[str, Callable[[Place], Check]] = {
         "data directory": _check_file_system,

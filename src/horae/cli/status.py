@@ -464,7 +464,9 @@ def history(
             reason = in_zone(line.reason, line.zone, line.reason_code)
             how_late = length_text(line.late) if line.late > decide.GRACE else ""
             requested = explain.requested_words(line.actor, line.reason_code, line.note)
-            words = "; ".join(filter(None, (reason, requested)))
+            # An answer that is the reason may end in a full stop.
+            words = f"{reason.rstrip('.')}; {requested}" if reason and requested else reason
+            words = words or requested
             number = safe(str(line.receipt), style="dim")
             spent = (cost_text(line.cost),) if has_cost else ()
             what = number, _planned(line), line.title, _status(line), how_late

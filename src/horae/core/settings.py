@@ -472,16 +472,22 @@ def is_guarded(way: Way) -> bool:
     return any(".".join(way[:length]) in GUARDED for length in range(1, len(way) + 1))
 
 
+# Names that options, properties and other programs have for a setting.
+_OTHER_NAMES: Final = {"tz": "zone", "timezone": "zone", "port": "listen", "address": "listen"}
+
+
 def meant_setting(name: str) -> str | None:
     """Return the setting that *name* was probably meant to be.
 
     >>> [meant_setting(name) for name in ("gate.slot", "slots", "gaet.slots")]
     ['gate.slots', 'gate.slots', 'gate.slots']
-    >>> meant_setting("zoen"), meant_setting("colour")
-    ('zone', None)
+    >>> meant_setting("zoen"), meant_setting("tz"), meant_setting("colour")
+    ('zone', 'zone', None)
     """
     from difflib import get_close_matches
 
+    if (meant := _OTHER_NAMES.get(name.lower().replace("_", ""))) is not None:
+        return meant
     names = [each.name for each in SETTINGS]
     near = get_close_matches(name.lower(), names, n=1, cutoff=0.75)
     inner = [full for full in names if full.endswith(f".{name.lower()}")]

@@ -35,7 +35,7 @@ _KINDS: Final = {
 
 
 DEMANDS: Final = {
-    rules.Work.PROMPT: "by its trigger or on request",
+    rules.Work.PROMPT: "when its trigger fires, or on request",
     rules.Work.DISPATCH: "when the board assigns the task, or on request",
 }
 
