@@ -13,7 +13,7 @@ RELEASE := .venv/.release
 # The tests start hundreds of short processes: without bytecode, each compiles the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run show test torture check format golden schemas bench site audit lock dist clean
+.PHONY: help setup run show test torture check format golden pictures schemas bench site audit lock dist clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -70,6 +70,9 @@ format: $(READY)  ## format the code as `check` requires
 
 golden: $(READY)  ## record the machine-readable output again (tests/golden/README.md)
 	$(BIN)/python tests/golden/record.py
+
+pictures: $(READY)  ## make docs/pictures again: takes three minutes, and needs a browser
+	HORAE_SHOTS=docs $(BIN)/python -m pytest tests/web/test_pictures.py
 
 schemas: $(READY)  ## write schemas/ and the tables of settings in docs
 	$(BIN)/python scripts/schemas.py
