@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from web.browser import CHROMIUM, DRIVER, MISSING
-from web.person import somebody, uncomplaining
+from web.person import press_keys, somebody, uncomplaining
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,6 +99,93 @@ def test_the_job_of_tomorrow_is_moved(person: Person) -> None:
         person.says("04:00", ".lead")
         assert moved.clicks <= 4
     assert ":SCHEDULE: 0 4 * * *" in (person.app.root / "plan.org").read_text()
+
+
+def at_row(person: Person, row: str) -> None:
+    """Move to a row of the page by keys."""
+    person.until(lambda: person.one(f"#{row}"))
+    press_keys(person, *["k"] * 40)
+    script = "return document.activeElement.closest('[data-row]')?.id"
+    for _ in range(40):
+        if person.driver.execute_script(script) == row:
+            return
+        press_keys(person, "j")
+    raise AssertionError(f"{row} is not reached")
+
+
+def go_by_keys(person: Person, key: str, path: str) -> None:
+    """Open another page by keys."""
+    person.driver.execute_script("document.activeElement.blur()")
+    press_keys(person, "g", key)
+    person.until(lambda: person.driver.current_url.endswith(path) or None)
+    person.until(lambda: person.driver.execute_script("return document.readyState === 'complete'"))
+
+
+def test_each_task_is_done_by_keys_alone(person: Person) -> None:
+    from selenium.webdriver import ActionChains, Keys
+
+    receipt, entry = ended(person, "evil"), person.ask("entries/evil", "GET")["entry"]
+    person.go("/timeline")
+    go_by_keys(person, "n", "/")
+    at_row(person, f"in{entry}")
+    press_keys(person, "l")  # what failed, and why
+    person.says("FAILED: <i>no</i>", "#log")
+    assert person.driver.current_url.endswith(f"/receipts/{receipt}")
+    go_by_keys(person, "n", "/")
+    at_row(person, f"in{entry}")
+    press_keys(person, "r")
+    newest = "receipts?entry=evil&limit=1"
+    person.until(lambda: person.ask(newest, "GET")["receipts"][0]["receipt"] > receipt or None)
+    press_keys(person, "a")
+    person.until(lambda: person.one("#ask[open]"))
+    press_keys(person, "I know", Keys.ENTER)
+    person.says("Acknowledged", "#said")
+
+    # the interval of an agent
+    crew = person.app.root / "crew" / "crew.org"
+    written = crew.read_text()
+    go_by_keys(person, "a", "/crew")
+    at_row(person, f"agent{person.ask('entries/agent:wren', 'GET')['entry']}")
+    press_keys(person, Keys.ENTER)
+    person.says("2h after the end of each tick", ".lead")
+    press_keys(person, "s")
+    person.until(lambda: len(person.all("#rule-preview li")) == 10 or None)
+    person.driver.execute_script("document.activeElement.blur()")
+    press_keys(person, "p")  # not an action of the page behind
+    assert person.one("#ask[open]") is None
+    person.click("#rule [name=to]")
+    press_keys(person, Keys.END, *[Keys.BACKSPACE] * 2, "45m")
+    person.says("45m after the end of each tick", "#rule-preview")
+    person.until(lambda: person.one("#rule-save:not([disabled])"))
+    press_keys(person, Keys.ENTER)
+    person.says("Schedule saved", "#said")
+    person.says("45m after the end of each tick", ".lead")
+    assert crew.read_text() == written.replace(":INTERVAL: 2h", ":INTERVAL: 45m")
+    press_keys(person, "z")
+    person.says("2h after the end of each tick", ".lead")
+    assert crew.read_text() == written
+
+    # a run is followed and cancelled
+    going = person.ask("entries/ever/run")["receipt"]
+    go_by_keys(person, "n", "/")
+    at_row(person, f"going{going}")
+    press_keys(person, "l")
+    person.says("begun", "#log")
+    press_keys(person, "c")
+    person.until(lambda: person.one("#actions .sure"))
+    press_keys(person, "c")
+    person.says("killed", "h1")
+
+    # what has no key of its own is in the palette
+    for words, found in (("times in utc", "UTC"), ("times in plan", "Europe/Berlin")):
+        ActionChains(person.driver).key_down(Keys.CONTROL).send_keys("k").key_up(
+            Keys.CONTROL
+        ).perform()
+        person.until(lambda: person.one("#search[open]"))
+        press_keys(person, words)
+        person.until(lambda: len(person.all("#search-results li")) == 1 or None)
+        press_keys(person, Keys.ENTER)
+        person.says(found, "#foot b")
 
 
 STREAM = (

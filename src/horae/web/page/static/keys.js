@@ -40,7 +40,8 @@ function move(step) {
 // The search
 
 function open(withActions) {
-  actions = withActions ? [...offers(), ...pages()] : [];
+  const others = document.querySelectorAll(".top .act.out, #zones a:not([hidden]), .pages a");
+  actions = withActions ? [...offers(), ...pages(), ...others] : [];
   input.value = "";
   list.replaceChildren();
   dialog.showModal();
@@ -65,7 +66,7 @@ async function find() {
 
 function keyOf(each) {
   const page = PAGES[each.getAttribute("href")];
-  return each.dataset.key ?? (page ? `g ${page}` : "page");
+  return each.dataset.key ?? (page ? `g ${page}` : "");
 }
 
 function item({ kind, title, detail, href, act }) {
@@ -129,7 +130,8 @@ function tell() {
 }
 
 function isWriting(target) {
-  return target.closest("input:not([type=checkbox]), select, textarea, dialog") !== null;
+  const isField = target.closest("input:not([type=checkbox]), select, textarea") !== null;
+  return isField || document.querySelector("dialog[open]") !== null;
 }
 
 function onKey(event) {
