@@ -90,7 +90,7 @@ _EXITED: Final = Reason(
 _EXITED_BEFORE: Final = Reason(
     ReasonCode.EXITED_BEFORE_START, f"the engine or `horae run` exited before the start {_RECORDED}"
 )
-_TROUBLES: Final = {  # Problems with an agent's work that a user should know.
+TROUBLES: Final = {  # Problems with an agent's work that a user should know.
     "pull": "the plan root is not up to date with its origin",
     "tree": "the agent's tree is not up to date with the plan root",
     "edits": "the agent's tree does not have the uncommitted edits of the plan root",
@@ -860,7 +860,7 @@ class Service:
         for agent in agents:
             name = f"{agent.agent} ({agent.origin})"
             for trouble, why in agent.troubles.items():
-                problems.append(f"{name}: {_TROUBLES.get(trouble, trouble)} ({why})")
+                problems.append(f"{name}: {TROUBLES.get(trouble, trouble)} ({why})")
             problems += [f"{name} cannot tick: {agent.held}"] if agent.held else []
         held = {agent.entry for agent in agents if agent.held}
         listed = {each.number: each for each in coming if each.number not in held}

@@ -83,6 +83,7 @@ async def test_a_preview_shows_ten_times_before_and_after_and_what_the_prose_say
         assert "nine" in " ".join(told["warnings"]), "the prose says another time"
         told, _ = await look(here, "digest", "0 25 * * *")
         assert told["then"]["reason"] == "cron '0 25 * * *': hour 25 is outside 0-23"
+        assert told["warnings"] == [], "said once"
         assert written(tmp_path) == PLAN, "nothing was written"
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horae.core.entry import Entry
 from horae.core.explain import length_text
 from horae.core.receipt import ENDS, Filed
+from horae.core.service import TROUBLES
 from horae.errors import HoraeError
 from horae.files.read import PlanFileError, read_plan
 from horae.sources.crew.lifecycle import Lifecycle, parse_lifecycle
@@ -80,7 +81,13 @@ async def crew(asked: PageRequest) -> Sheet:
         cost = sum(each.cost or 0 for each in used.values())
         agents.append(_AgentRow(line, ring, trouble, page.receipts[::-1], carry, cannot, cost))
     busy = any(each.line.running for each in agents)
-    return Sheet("crew.html", "Agents", "agents", {"agents": agents}, every=2 if busy else 15)
+    return Sheet(
+        "crew.html",
+        "Agents",
+        "agents",
+        {"agents": agents, "words": TROUBLES},
+        every=2 if busy else 15,
+    )
 
 
 async def _day(ledger: Ledger, found: Listed, root: Path | None) -> Lifecycle | None:

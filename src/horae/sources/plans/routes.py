@@ -329,7 +329,7 @@ async def schedule(front: Front, entry: str, query: ScheduleQuery) -> Response:
             made, then = _proposed(place, wanted, now)
             judge = partial(check, name=place.file, zone=zone, now=now)
             after = spliced(place.content.data, made).decode()
-            if type(place) is _Place:
+            if type(place) is _Place and then.reason is None:
                 known = {(each.code, each.message) for each in judge(text)}
                 odd = (each for each in judge(after) if (each.code, each.message) not in known)
                 warnings = [f"line {each.line}: {each.message}" for each in odd]

@@ -43,26 +43,28 @@ async def now(asked: PageRequest) -> Sheet:
         text = (await asyncio.to_thread(tail, front.log_of(run), 4096)).text if run else ""
         lines = text.rstrip("\n").split("\n")[-LOGGED:] if text else ()
         going.append(_Going(line, run, lines))
-    ended = await front.service.history(statuses=ENDS, limit=ENDED)
+    found = await front.service.history(statuses=ENDS, limit=8 * ENDED)
+    newest = sorted(found.receipts, key=lambda line: line.ended_at or line.decided_at)
+    ended = newest[: -ENDED - 1 : -1]
     inbox = await asked.context.inbox()
     asking = any(each.state is InboxState.APPROVAL for each in inbox.entries)
     shown = {each.entry for each in inbox.entries}
     told = {receipt for each in inbox.entries for receipt in each.receipts}
-    found = await front.triggers.approvals() if asking and front.triggers is not None else []
+    asked_for = await front.triggers.approvals() if asking and front.triggers is not None else []
     obstacles = islice(front.engine.gate.obstacles(now=look.now), 100)
     values: dict[str, object] = {
         "stands": stands,
         "inbox": inbox,
         "waiting": [each for each in stands.waiting if each.receipt not in told],
         "unarmed": [each for each in stands.unarmed if each.entry not in shown],
-        "approvals": {each.receipt: each for each in found},
+        "approvals": {each.receipt: each for each in asked_for},
         "problems": _others(stands.problems, [*inbox.entries, *inbox.acknowledged]),
         "going": going,
         "reasons": {each.ask.number: each.reason for each in obstacles},
         "slots": front.engine.gate.capacity.slots,
         "held": len(front.engine.gate.holders),
-        "ended": ended.receipts,
-        "is_empty": not (stands.entries or stands.unarmed or stands.paused or ended.receipts),
+        "ended": ended,
+        "is_empty": not (stands.entries or stands.unarmed or stands.paused or ended),
         "tags": {
             each.entry: tag_of_entry(await front.service.named(str(each.entry)))
             for each in stands.paused

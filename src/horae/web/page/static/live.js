@@ -22,7 +22,8 @@ export function isGone() {
 function lose(words, remedy = "") {
   isLost = true;
   const seen = document.body.dataset.now.slice(11, 19); // by the engine's clock, in the plan's zone
-  gone.textContent = `${words} This page shows the state at ${seen}. ${remedy}`;
+  const parts = `${words} This page shows the state at ${seen}. ${remedy}`.split("`");
+  gone.replaceChildren(...parts.map((text, n) => Object.assign(document.createElement(n % 2 ? "code" : "span"), { textContent: text })));
   gone.hidden = false;
   document.body.classList.add("stale");
 }

@@ -54,8 +54,9 @@ function column(title, meaning, other, kind) {
 }
 
 function show({ now, then, warnings, zone }) {
-  const parts = [column(`Now (${zone})`, now, then, "old")];
-  if (then !== null) parts.push(column("Then", then, now, "new"));
+  const isMeant = then !== null && then.reason === null;
+  const parts = [column(`Now (${zone})`, now, isMeant ? then : null, "old")];
+  if (isMeant) parts.push(column("Then", then, now, "new"));
   for (const each of warnings) parts.push(part("p", each, "finding"));
   document.getElementById("rule-preview").replaceChildren(...parts);
 }
