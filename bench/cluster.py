@@ -239,7 +239,7 @@ async def filled(ledger: PostgresLedger, rules: Sequence[str], command: str = TR
         await ledger.scan("org", scan, now=datetime.now(UTC), term=1)
     return [
         each.item
-        for each in await ledger.entries(source="org")
+        for each in await ledger.entries()
         if each.is_armed and isinstance(each.item, Entry)
     ]
 

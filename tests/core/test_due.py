@@ -10,9 +10,10 @@ from horae.org.document import read
 from horae.sources.plans.arming import entries_of, tasks_of
 
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
+WEEK = timedelta(days=7)
 
 
-def standings(text: str, *, horizon: timedelta = timedelta(days=7)) -> list[tuple[str, str]]:
+def standings(text: str, *, horizon: timedelta = WEEK) -> list[tuple[str, str]]:
     plan = read(text)
     items = [
         *entries_of(plan, file="plan.org", zone_name="UTC"),
@@ -53,16 +54,16 @@ def test_a_note_and_a_broken_date_are_not_due() -> None:
 def test_what_the_ledger_has_not_accounted_for_is_due() -> None:
     [entry] = horae.entries("* Digest :workflow:\nSCHEDULED: <2026-06-01 Mon 09:00 +1d>\n")
     kept = replace(entry, accounted_to=datetime(2026, 6, 10, 9, tzinfo=UTC))
-    assert [line.standing for line in due([kept], now=NOW)] == [DueStatus.UPCOMING]
+    assert [line.standing for line in due([kept], now=NOW, horizon=WEEK)] == [DueStatus.UPCOMING]
     behind = replace(entry, accounted_to=datetime(2026, 6, 8, 9, tzinfo=UTC))
-    waiting, coming = due([behind], now=NOW)
+    waiting, coming = due([behind], now=NOW, horizon=WEEK)
     assert (waiting.standing, waiting.at) == (DueStatus.DUE, datetime(2026, 6, 9, 9, tzinfo=UTC))
     assert coming.standing is DueStatus.UPCOMING
 
 
 def test_what_is_not_armed_comes_last_with_its_reason() -> None:
     text = "* DONE Old :workflow:\nSCHEDULED: <2026-06-01 Mon>\n"
-    [line] = due(list(entries_of(read(text), file="p", zone_name="UTC")), now=NOW)
+    [line] = due(list(entries_of(read(text), file="p", zone_name="UTC")), now=NOW, horizon=WEEK)
     assert (line.standing, line.reason) == (DueStatus.UNARMED, "the state is DONE")
 
 

@@ -140,7 +140,7 @@ class Keeper:
 
     async def items(self, source: Source) -> list[Entry | Unarmed]:
         """Return what is known of a source and still there."""
-        known = await self.ledger.entries(source=source.name)
+        known = [each for each in await self.ledger.entries() if each.source == source.name]
         return [each.item for each in known if each.gone_at is None]
 
     async def only(self, source: Source) -> Entry:

@@ -77,7 +77,7 @@ async def put(ledger: SqlLedger, spec: dict[str, str], *, is_enabled: bool = Tru
 async def taken(ledger: SqlLedger, *, now: datetime) -> Entry | Unarmed:
     """Let the ledger take over the triggers, of which there is one; return it."""
     await ledger.scan("trigger", await seen(ledger), now=now, term=1)
-    [known] = await ledger.entries(source="trigger")
+    [known] = await ledger.entries()
     return known.item
 
 
@@ -100,7 +100,7 @@ async def over(ledger: SqlLedger, filed: Filed, *, now: datetime) -> Filed:
 
 
 async def is_enabled(ledger: SqlLedger) -> bool:
-    [known] = await ledger.entries(source="trigger")
+    [known] = await ledger.entries()
     return isinstance(known.item, Entry)
 
 
@@ -228,7 +228,7 @@ async def test_an_id_or_a_name_that_is_taken_is_an_answer(ledger: SqlLedger) -> 
     await put(ledger, CRON)
     for trigger, name in ((ID, "other"), ("other", "report")):
         assert not await add_trigger(ledger, trigger, name=name, spec=CRON, now=NOW, term=1)
-    assert len(await ledger.entries(source="trigger")) == 1
+    assert len(await ledger.entries()) == 1
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ async def test_a_trigger_that_cannot_be_understood_stops_no_other(
     """
     await ledger.write(1, lambda book: book.execute(query, {"spec": spec}))
     await ledger.scan("trigger", await seen(ledger), now=NOW, term=1)
-    good, odd = (each.item for each in await ledger.entries(source="trigger"))
+    good, odd = (each.item for each in await ledger.entries())
     assert isinstance(odd, Unarmed)
     assert odd.reason == "the definition in the ledger cannot be read"
     assert isinstance(good, Entry)
@@ -295,7 +295,7 @@ async def test_a_scan_that_comes_late_undoes_no_change(ledger: SqlLedger) -> Non
     again = await ledger.receipt(filed.number)
     assert again is not None
     assert (again.receipt.key, again.status) == (f"delay:{ID}:2", Status.WAITING)
-    there = [each for each in await ledger.entries(source="trigger") if each.gone_at is None]
+    there = [each for each in await ledger.entries() if each.gone_at is None]
     assert [each.mark.title for each in there if isinstance(each.item, Entry)] == [
         "report",
         "third",
@@ -308,7 +308,7 @@ async def test_an_entry_without_its_trigger_is_missed_and_then_gone(ledger: SqlL
     await ledger.write(1, lambda book: book.execute("DELETE FROM trigger"))
     for later in (0 * SECOND, PATIENCE):
         await ledger.scan("trigger", await seen(ledger), now=NOW + later, term=1)
-    [known] = await ledger.entries(source="trigger")
+    [known] = await ledger.entries()
     assert known.gone_at is not None
 
 
@@ -417,7 +417,7 @@ async def test_a_workflow_is_armed_when_its_creation_returns(ledger: SqlLedger) 
     assert (made.enabled, made.poll_interval_secs) == (True, 60)
     assert made.tool_policy == {"mode": "allow_all"}
     assert made.created_at == made.updated_at == "2026-04-01T08:00:00Z"
-    [listed] = await ledger.entries(source="trigger")
+    [listed] = await ledger.entries()
     assert (listed.next_at, stage.pokes) == (NINE, 1)
     assert await stage.triggers.get(made.id) == await stage.triggers.get("report")
 
@@ -466,7 +466,7 @@ async def test_what_cannot_be_is_refused_before_anything_is_kept(
     assert reason in str(caught.value)
     assert refusal(caught.value) == (400, {"error": f"invalid input: {caught.value}"})
     assert (await stage.triggers.page()).total == 0
-    assert await ledger.entries(source="trigger") == []
+    assert await ledger.entries() == []
 
 
 @story

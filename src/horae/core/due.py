@@ -6,13 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
 
 from horae.core.entry import AfterRule, Entry, OnceRule, OnDemandRule, Origin, PlanTask, Unarmed
 from horae.core.project import decided, next_moment, project
 from horae.core.text import pause_words
-
-HORIZON: Final = timedelta(days=7)
 
 
 class DueStatus(StrEnum):
@@ -32,7 +29,7 @@ class DueLine:
 
 
 def due(
-    items: Iterable[Entry | PlanTask | Unarmed], *, now: datetime, horizon: timedelta = HORIZON
+    items: Iterable[Entry | PlanTask | Unarmed], *, now: datetime, horizon: timedelta
 ) -> list[DueLine]:
     """Return overdue, due, upcoming and unarmed items, in that order, by time.
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, TypeAlias
 
 from horae.core.receipt import Filed
-from horae.core.views import Shape, TimeText
+from horae.core.views import Shape, TimeText, shaped
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +49,11 @@ class Membership:
     @property
     def line(self) -> NodeLine:
         member, state = self.member, "draining" if self.is_draining else "up"
-        return NodeLine(
-            node=member.name,
-            state="left" if self.left_at is not None else state if self.is_alive else "lost",
-            leads=self.term is not None,
-            term=self.term,
-            may_lead=member.may_lead,
-            runs=self.runs,
-            slots=member.slots,
-            labels=member.labels,
-            address=member.address,
-            version=member.version,
-            since=self.joined_at.isoformat(timespec="seconds"),
-            lease_until=self.until.isoformat(timespec="seconds"),
-            seen_at=self.seen_at.isoformat(timespec="seconds"),
-        )
+        times = {"since": self.joined_at, "lease_until": self.until, "seen_at": self.seen_at}
+        own = {name: at.isoformat(timespec="seconds") for name, at in times.items()}
+        state = "left" if self.left_at is not None else state if self.is_alive else "lost"
+        about = {"node": member.name, "state": state, "leads": self.term is not None}
+        return shaped(NodeLine, "UTC", self, member, **about, **own)
 
 
 class NodeLine(Shape, frozen=True, kw_only=True):

@@ -188,19 +188,14 @@ class RunLog:
         return lines + 1
 
     def lines(
-        self,
-        start: int = 0,
-        before: int | None = None,
-        *,
-        end: int | None = None,
-        having: bytes = b"",
+        self, start: int = 0, *, end: int | None = None, having: bytes = b""
     ) -> Iterator[LogLine]:
-        """Yield the lines from an offset on; *before*: line ends before it.
+        """Yield the lines from an offset on.
 
         A line longer than a mebibyte is yielded in pieces. *having* (in lower case) selects lines
         that contain it.
         """
-        number = (self.line_of(start) if before is None else before + 1) if start else 1
+        number = self.line_of(start) if start else 1
         rest = b""
         while True:
             most = CHUNK if end is None else max(0, min(CHUNK, end - start))

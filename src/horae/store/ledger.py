@@ -186,9 +186,8 @@ class Transaction:
     def entry(self, number: int) -> Listed | None:
         return self.one(listed, "entry.one", number=number)
 
-    def entries(self, *, source: str | None = None) -> list[Listed]:
-        query = "entry.all" if source is None else "entry.of_source"
-        return self.every(listed, query, source=source)
+    def entries(self) -> list[Listed]:
+        return self.every(listed, "entry.all")
 
     def entries_at(self, numbers: Sequence[int]) -> list[Listed]:
         return self.every(listed, "entry.at_numbers", numbers=json.dumps([*numbers]))

@@ -1,7 +1,3 @@
--- name: of_source
--- Every entry that a source ever had.
-SELECT * FROM entry WHERE source = :source ORDER BY number;
-
 -- name: all
 -- Every entry there ever was.
 SELECT * FROM entry ORDER BY number;
