@@ -335,13 +335,13 @@ class ClusterNode:
                 self._beat(generation),
                 self._endure(generation),
                 self._carrier.run(worker.claim),
-                self._in_spite(partial(self._work, worker)),
-                self._in_spite(self.plan.follow),
+                self._again(AGAIN, partial(self._work, worker)),
+                self._again(AGAIN, self.plan.follow),
                 composition.care_for_disk(app),
                 stop.wait(),
             ]
             if may_lead:
-                parts.append(self._in_spite(partial(self._lead, generation, stop)))
+                parts.append(self._again(AGAIN, partial(self._lead, generation, stop)))
             try:
                 await composition.first_of(parts)
             finally:
@@ -353,15 +353,6 @@ class ClusterNode:
                     keeping = self._beat(generation), self._endure(generation)
                     await composition.first_of([stopping, *keeping])
                     await generation.leave()
-
-    async def _in_spite(self, part: Callable[[], Awaitable[None]]) -> None:
-        """Repeat a part while the ledger is away: only the lease's renewal ends a generation."""
-        while True:
-            try:
-                await part()
-            except LedgerUnavailableError as error:
-                log.warning("%s; its runs continue", error)
-            await asyncio.sleep(AGAIN.total_seconds())
 
     async def _beat(self, generation: Generation) -> None:
         """Renew the leases of this machine, and let its runs live no longer than they hold."""
@@ -551,7 +542,7 @@ class ClusterNode:
             await asyncio.sleep(TOGETHER)
 
     async def _again(self, pause: timedelta, part: Callable[[], Awaitable[None]]) -> None:
-        """Do a part again and again, also if the ledger was away."""
+        """Repeat a part, also if the ledger is away: only a lost lease ends a generation."""
         while True:
             try:
                 await part()
