@@ -66,6 +66,12 @@ _KNOWN: Final = (
 )  # fmt: skip
 
 
+_ORDERED: Final = (  # what a supervisor gets of a spec as it is
+    "run", "cwd", "directory", "stdin", "source", "is_reported", "timeout", "idle", "grace",
+    "address_space",
+)  # fmt: skip
+
+
 class OldRunsError(HoraeError, code="old_runs", exit_code=Exit.TEMPORARY):
     def __init__(self, path: str) -> None:
         self.path = path
@@ -236,27 +242,11 @@ class Processes:
             raise RunError(f"{spec.argv[0]}: an argument or variable contains a NUL byte")
         if b"" in environment or b"=" in b"".join(environment):
             raise RunError(f"{spec.argv[0]}: a variable has an empty name or a name with =")
-        body = marshal.dumps(
-            {
-                "run": spec.run,
-                "argv": argv,
-                "environment": environment,
-                "cwd": os.fsencode(spec.cwd),
-                "directory": os.fsencode(spec.directory),
-                "stdin": spec.stdin,
-                "source": None if spec.source is None else os.fsencode(spec.source),
-                "target": None if spec.target is None else (os.fsencode(spec.target), spec.most),
-                "is_reported": spec.is_reported,
-                "timeout": None if spec.timeout is None else spec.timeout.total_seconds(),
-                "idle": None if spec.idle is None else spec.idle.total_seconds(),
-                "grace": spec.grace.total_seconds(),
-                "spellings": spellings_of(frozenset(spec.secrets)),
-                "address_space": spec.address_space,
-                "kept": self._kept,
-                "cgroup": cgroup,
-            }
-        )
-        return frame(b"o", body)
+        facts = {name: _marshalled(getattr(spec, name)) for name in _ORDERED}
+        facts |= {"argv": argv, "environment": environment, "kept": self._kept, "cgroup": cgroup}
+        facts["target"] = spec.target and (os.fsencode(spec.target), spec.most)
+        facts["spellings"] = spellings_of(frozenset(spec.secrets))
+        return frame(b"o", marshal.dumps(facts))
 
     async def look_back(self, directory: Path, run: int) -> Ended | Unreleased | None:
         await self.begin()
@@ -768,6 +758,12 @@ class LiveRun:
             return False
         quietly(os.kill, process.pid, signal.SIGKILL)  # it may have just ended
         return True
+
+
+def _marshalled(value: object) -> object:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return os.fsencode(value) if isinstance(value, Path) else value
 
 
 def guessed_secrets(environment: Mapping[str, str]) -> set[bytes]:
