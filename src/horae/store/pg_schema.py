@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from psycopg import errors
 
-from horae.core.ports import LedgerDamagedError, LedgerError
+from horae.core.ports import LedgerError
 from horae.store import recode
 from horae.store.pg_wire import DIALECT, LOCK, postgres_errors, refuse_newer
 from horae.store.sql import migrations
@@ -92,8 +92,5 @@ def _version(wire: PostgresConnection) -> int:
     if not wire.execute(known, {"schema": schema}).fetchone()[0]:  # type: ignore[index]
         return 0
     row = wire.execute("SELECT version FROM term").fetchone()
-    if row is None:
-        raise LedgerDamagedError(
-            wire.address.place, "the table term is empty", remedy="restore a backup"
-        )
+    assert row is not None, "a migration has written the one row"
     return int(row[0])

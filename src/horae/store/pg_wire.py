@@ -284,10 +284,7 @@ class PostgresConnection:
         found.nextset()
         found.nextset()
         row = found.fetchone()
-        if row is None:
-            raise LedgerDamagedError(
-                self.address.place, "the table term is empty", remedy="restore a backup"
-            )
+        assert row is not None, "a migration has written the one row"
         self.term = row[0]
         alive = found.fetchall() if fences.members and found.nextset() else []
         return row[1], {(each[0], each[1]) for each in alive}
