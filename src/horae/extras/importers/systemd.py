@@ -102,12 +102,8 @@ def read_event(text: str) -> CalendarEvent:
 
 def _zone_of(text: str) -> tuple[str, str | None]:
     body, _, last = text.rpartition(" ")
-    if last == "UTC":
-        return body.strip(), "UTC"
-    if not body or ":" in last or not ("/" in last and last[:1].isalpha()):
-        is_name = last.isalpha() and last.lower() not in _WEEKDAYS and body
-        if not is_name or last.lower() in _NAMES:
-            return text, None
+    if not body or not last[:1].isalpha():
+        return text, None
     try:
         zone(last)
     except ScheduleError as error:
