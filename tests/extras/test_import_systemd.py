@@ -157,8 +157,10 @@ def test_any_event_is_walked_as_systemd_walks_it(event: str, place: str) -> None
         assert asked(event + place, 6) == []
         return
     theirs = asked(event + place, 6)
-    if not theirs and re.search("~[^ ]*,", event):
-        return  # systemd 252 refuses some lists of last days (~1,2,23) and takes others (~1,2,22)
+    # systemd 252 refuses some lists of last days (~1,2,23) and takes others (~1,2,22), and gives up
+    # on some months with a step in a named zone ("Resource deadlock avoided").
+    if not theirs and re.search("~[^ ]*,|-[0-9]+/[0-9]+-.* [A-Z]", event + place):
+        return
     assert list(islice(of_systemd(found.cron).times(found.zone or "UTC", NOW), 6)) == theirs
 
 
