@@ -413,11 +413,9 @@ class AgentLookup:
         beside, crew_file = os.path.dirname(manifest), self._short(manifest)
         manifested = crew.rules.parse_crew(text, crew_file)
         names = {member.name for member in manifested.members}
-        for idler in manifested.idlers:
-            if idler.name not in names:
-                self._note_unread(
-                    idler.name, Origin(crew_file, idler.line), idler.reason, idler.fix
-                )
+        for name, odd in manifested.idlers:
+            if name not in names:
+                self._note_unread(name, Origin(crew_file, odd.line), odd.message, odd.fix or "")
         for member in manifested.members:
             path = os.path.normpath(os.path.join(beside, member.definition))
             try:

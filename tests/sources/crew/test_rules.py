@@ -157,7 +157,7 @@ def test_a_member_without_a_definition_does_not_tick_and_says_why() -> None:
     text = "* wren\n:PROPERTIES:\n:INTERVAL: 10m\n:END:\n"
     crew = parse_crew(text)
     assert crew.members == ()
-    assert [(each.name, each.line, each.reason) for each in crew.idlers] == [
+    assert [(name, odd.line, odd.message) for name, odd in crew.idlers] == [
         ("wren", 1, "the member has no :DEF:")
     ]
     assert found(text) == [(1, 1, "error", "member-def")]
@@ -190,7 +190,7 @@ def test_a_member_that_is_also_an_entry_of_the_plan_ticks_and_is_reported() -> N
 def test_of_two_members_with_one_name_the_first_ticks() -> None:
     crew = parse_crew(member(":INTERVAL: 10m") + member(":INTERVAL: 20m"))
     assert [each.interval for each in crew.members] == [10 * MINUTE]
-    assert [(each.name, each.line) for each in crew.idlers] == [("wren", 6)]
+    assert [(name, odd.line) for name, odd in crew.idlers] == [("wren", 6)]
     [twice] = crew.diagnostics
     assert (twice.code, twice.line) == ("member-twice", 6)
     assert twice.message == "wren is already defined at line 1, and only that one ticks"

@@ -71,16 +71,9 @@ class Member:
         return (self.breather or breather) if is_continuous else self.interval
 
 
-class Idler(NamedTuple):
-    name: str
-    line: int
-    reason: str
-    fix: str
-
-
 class Crew(NamedTuple):
     members: tuple[Member, ...]
-    idlers: tuple[Idler, ...]
+    idlers: tuple[tuple[str, Diagnostic], ...]  # names, each with why it does not tick
     diagnostics: tuple[Diagnostic, ...]
 
 
@@ -90,7 +83,7 @@ def parse_crew(text: str, file: str = "-") -> Crew:
     >>> crew = parse_crew("* wren\n:PROPERTIES:\n:DEF: wren.org\n:INTERVAL: 10m\n:END:\n* moss\n")
     >>> [(member.name, str(member.interval)) for member in crew.members]
     [('wren', '0:10:00')]
-    >>> crew.idlers[0].reason
+    >>> crew.idlers[0][1].message
     'the member has no :DEF:'
     """
     page, found = headings(text, file)
@@ -127,7 +120,7 @@ def parse_crew(text: str, file: str = "-") -> Crew:
                 found.append(heading.found("member-entry", Severity.WARNING, message, fix))
             continue
         found.append(heading.found(*error))
-        idlers.append(Idler(heading.name, heading.line, message, error[3]))
+        idlers.append((heading.name, found[-1]))
     return Crew(tuple(members.values()), tuple(idlers), in_order(found))
 
 

@@ -190,10 +190,9 @@ class CrewSource:
             )
             mark = Mark(address, member.name, f"every {format_duration(base)}", digest)
             yield Scanned(mark, entry, member.text, member.broken)
-        for idler in crew.idlers:
-            mark = Mark(f"idler:{idler.name}:{idler.line}", idler.name, "", "")
-            origin = Origin(self._file, idler.line)
-            yield Scanned(mark, Unarmed(mark.address, origin, idler.name, idler.reason))
+        for name, odd in crew.idlers:
+            address, origin = f"idler:{name}:{odd.line}", Origin(self._file, odd.line)
+            yield Scanned(Mark(address, name, "", ""), Unarmed(address, origin, name, odd.message))
 
     def _policy(self, member: rules.Member) -> Policy:
         own, timeout = DEFAULT, member.timeout
