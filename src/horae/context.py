@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from secrets import token_hex
 from shutil import which
@@ -43,12 +43,12 @@ from horae.core.agent import (
 from horae.core.budget import ALL, BOARD, CREW
 from horae.core.clock import machine_zone
 from horae.core.command import Unready, call_in
-from horae.core.entry import KEEPER, Entry, Origin, Work
+from horae.core.entry import KEEPER, Entry, Origin, Unarmed, Work
 from horae.core.guarded import FILE, after_pull, before_pull
 from horae.core.ports import Clock, Listed, RunError, Trait
 from horae.core.service import Service
 from horae.core.settings import SECRETS, SETTINGS
-from horae.core.source import Source
+from horae.core.source import Mark, Scan, Scanned, Source
 from horae.core.spending import Spending
 from horae.core.tool_policy import ToolPolicy, ToolPolicyError
 from horae.errors import Exit, HoraeError
@@ -146,6 +146,47 @@ class Context:
     @property
     def board(self) -> Board:
         return board.tasks.Board.below(self.root, self.tasks, **self.limits)
+
+    async def take_over(self, org: Source, *, at: str = "") -> list[HoraeError]:
+        """Arm plan files, board, crew and triggers in a ledger that is thrown away.
+
+        It then has what that of an engine has which starts now. Return what cannot be read; files
+        of triggers are named after *at*.
+        """
+        now, ledger, problems = self.clock.now(), self.ledger, list[HoraeError]()
+        how: dict[str, Any] = {"now": now, "term": self.term, "patience": timedelta(0)}
+        # The ticks of a crew are estimates, and shown as such.
+        about: dict[str, Any] = {"started_at": now.replace(second=0, microsecond=0)}
+        members = crew_source(self.config, root=self.root, data=self.config.data, **about)
+        is_there = (self.root / self.tasks).exists() or await ledger.index("board")
+        tasks = board.source.BoardSource(self.board, now=self.clock.now) if is_there else None
+        for source in filter(None, (org, tasks, members)):
+            scan = await source.scan(await ledger.index(source.name))
+            await ledger.scan(source.name, scan, **how)
+            problems += scan.problems
+        if members is None and await ledger.knows("crew"):
+            await ledger.scan("crew", Scan(()), **how)
+        known = await ledger.read(lambda tx: tx.files("trigger"))
+        folder = triggers.FOLDER
+        if not (self.root / folder).exists() and not any(e.startswith(folder) for e in known):
+            return problems
+        # Without secrets none is stored, and without ids drawn at random each call has the same.
+        parts = self.trigger_parts(secrets=None, ids=map(str, count(1)).__next__)
+        service, names = triggers.service.Triggers(**parts), known_names(self.config)
+        found = await triggers.source.sync(str(self.root), service, environ=names)
+        store = self.trigger_store
+        store.broken_files = found.broken
+        armed = {each.definition.file for each in await store.of_files()}
+        scan, broken, never = await store.scan(), found.broken or {}, []
+        for each in (e for e in found.workflows if e.file not in armed):
+            mark, origin = Mark(f"trigger:{each.name}", each.name, "", ""), Origin(each.file, 1)
+            why = Unarmed(mark.address, origin, each.name, broken.get(each.file, ""))
+            never.append(Scanned(mark, why))
+        entries = (*scan.entries, *never)
+        await ledger.scan("trigger", replace(scan, entries=entries), **how)
+        if wrong := [f"{at}{each}" for each in found.wrong]:
+            problems.append(triggers.files.FilesError(wrong, then="other triggers are listed"))
+        return problems
 
     async def file_problems(self) -> list[str]:
         """Return what of the files an engine could not use, in its words; nothing is changed."""

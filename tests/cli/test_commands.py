@@ -138,11 +138,11 @@ def test_list_reads_the_files_where_no_engine_was(call: Call, tmp_path: Path) ->
     rows = call("list", "--at", "2026-06-06T00:00:00Z", "--json").data
     assert [(row["title"], row["state"], row["last"]) for row in rows] == [
         ("Digest", "new", None),
-        ("Odd", "unarmed", None),
+        ("Odd", "broken", None),
     ]
     assert rows[0]["rule"] == "at 09:00 every day"
     assert rows[0]["next_at"] == "2026-06-06T09:00:00+02:00"
-    assert [row["title"] for row in call("list", "--state", "unarmed", "--json").data] == ["Odd"]
+    assert [row["title"] for row in call("list", "--state", "broken", "--json").data] == ["Odd"]
     assert [row["title"] for row in call("list", "--search", "dig", "--json").data] == ["Digest"]
     assert call("list", "--source", "crew").out == "no entries\n"
 

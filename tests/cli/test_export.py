@@ -100,8 +100,8 @@ def test_of_two_entries_with_one_id_the_second_is_left_out(call: Call, tmp_path:
     ending = call(*AT)
     assert len(set(ending.uids)) == len(ending.uids)
     assert (
-        "horae: other.org:3: 'Weed' is not armed: garden.org:3 has the same name; "
-        "give one of the two an :ID: of its own\n"
+        "horae: other.org:3: 'Weed' is not armed: garden.org:3 has the same :ID: weed; "
+        "change one of them\n"
     ) in ending.err
 
 
@@ -187,6 +187,8 @@ def test_a_calendar_of_a_directory_has_its_board_and_its_triggers(
     (tmp_path / "root" / ".agentd" / "workflows" / "digest.yml").write_text(
         trigger.format("2026-06-20T10:00:00Z")
     )
+    (tmp_path / "root" / ".agentd" / "agents").mkdir()
+    (tmp_path / "root" / ".agentd" / "agents" / "wren.yml").write_text("name: wren\n")
     ending = call("root", "--at", "2026-06-06", "--tz", "UTC")
     assert (ending.code, ending.err) == (0, "")
     assert ending.out.count("BEGIN:VEVENT") == 3  # nothing stands there twice

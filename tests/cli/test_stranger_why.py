@@ -126,7 +126,7 @@ def test_a_member_of_a_crew_without_a_ledger_has_its_times_in_the_zone_of_the_pl
         "* deps :agent:\n:PROPERTIES:\n:COMMAND: cat\n:END:\n** System prompt\nGo.\n"
     )
     said = call("why", "deps", "--at", "2026-06-06T09:00:00Z").out
-    assert "the next tick would be at 2026-06-06 Sat 11:01 Europe/Berlin (an estimate)" in said
+    assert "2026-06-06 Sat 11:01 Europe/Berlin  scheduled in 1m (an estimate)" in said
 
 
 def test_a_time_in_the_output_of_a_program_stays_as_it_is(call: Call) -> None:

@@ -163,8 +163,8 @@ def test_a_status_for_people_has_a_line_for_each_agent(
 def test_without_a_ledger_why_and_explain_know_an_agent_of_the_manifest(call: Call) -> None:
     for name in ("wren", "crew.org:1"):
         ending = call("why", name)
-        assert ending.out.startswith("wren  crew.org:1\n1h after the end of each tick\n")
-        assert "the next tick would be at " in ending.out
+        lines = ending.out.splitlines()
+        assert (lines[0], lines[2]) == ("wren  crew.org:1", "1h after the end of each tick")
         assert ending.out.endswith(" (an estimate)\n")  # and nothing of the definition
     ending = call("explain", "crew.org:1")
     said = "horae: crew.org:1: 'wren' is an agent that ticks at an interval; use `horae why wren`\n"

@@ -328,7 +328,7 @@ TASKS = {
 }
 TRIGGER = """\
 name: digest
-agent: wren
+agent: reporter
 source:
   type: cron
   expression: "0 8 * * *"
@@ -346,6 +346,8 @@ def root(tmp_path: Path) -> Path:
         (tmp_path / "board" / "tasks" / f"{number}.md").write_text(text)
     (tmp_path / ".agentd" / "workflows").mkdir(parents=True)
     (tmp_path / ".agentd" / "workflows" / "digest.yml").write_text(TRIGGER)
+    (tmp_path / ".agentd" / "agents").mkdir()
+    (tmp_path / ".agentd" / "agents" / "reporter.yml").write_text("name: reporter\n")
     (tmp_path / "crew.org").write_text(CREW)
     (tmp_path / "horae.toml").write_text('[crew]\ndef = "crew.org"\n')
     return tmp_path

@@ -129,7 +129,7 @@ async def test_a_trigger_without_a_clock_can_be_broken_too_and_one_never_good_is
         }
         # What somebody disables is not armed, whatever its file says.
         said = await type_("horae", "why", "new", at=ground.root)
-        assert f"new  {new}:1\n\nit does not run: the cron expression" in said.out
+        assert f"new  {new}:1\nnot armed: line 3: the cron expression" in said.out
         await here.app.triggers.update("hook", {"enabled": False})
         await read_again(here.app)
         await here.rest()

@@ -6,7 +6,6 @@ import os
 import shlex
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -14,7 +13,7 @@ import click
 
 from horae.cli import moments, options
 from horae.cli.output import Output, console, form_options, print_rows, safe
-from horae.cli.plan_root import TRIGGERS, PlanView, When, crew_of, find_boards, roots_of
+from horae.cli.plan_root import PlanView, When, crew_of, find_boards, roots_of
 from horae.cli.sources import Sources, plan_root
 from horae.config import Config, known_names, load, secrets_of
 from horae.core import command, decide, secret
@@ -60,8 +59,8 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, output: Out
     root = plan_root(paths)
     now, zone = moments.moment_and_zone(at, tz=tz, root=root)
     boards = find_boards(paths)
-    triggers = [each for each in roots_of(paths) if os.path.isdir(f"{each}/{TRIGGERS}")]
-    sources = Sources(paths, output, may_be_empty=bool(boards or triggers))
+    folders = [each for each in roots_of(paths) if os.path.isdir(f"{each}/{triggers.FOLDER}")]
+    sources = Sources(paths, output, may_be_empty=bool(boards or folders))
     # A file that is named twice is one.
     read = [*{source.name: source.plan for source in sources}.items()]
     config = load(root)
@@ -71,10 +70,11 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, output: Out
         if not name.endswith(".org") and not plan.headlines:
             message, fix = "is not a plan: it has no headlines", "name an Org file (*.org)"
             found.append(Diagnostic(name, 1, 1, "no-plan", Severity.WARNING, message, fix))
-    view = PlanView(paths, output, When(now, zone.key), knows="ledger", says=False)
+    silent = output._replace(is_silent=True)  # what cannot be read is said already
+    view = PlanView(paths, silent, When(now, zone.key), knows="ledger", says=False)
     for name, plan in read:
         found += [*_check_programs(name, plan, config), *_check_languages(name, plan)]
-        found += phrase_notes(name, plan, clock, known=partial(view.known, name))
+        found += phrase_notes(name, plan, clock, known=view.known)
         for _, section in agent_sections(plan):
             found += check_agent(section, name)
     found += _check_blocks(read, root)
@@ -85,9 +85,9 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, output: Out
     for each, tasks in boards.items():
         odd = board.source.check_board(tasks, now=now, crew=crew_of(each))
         found += _seen_from(each, odd)
-    for each in triggers:
+    for each in folders:
         found += _seen_from(each, _check_triggers(each))
-    beside = sum(1 for each in triggers for _ in Path(each, TRIGGERS).rglob("*.y*ml"))
+    beside = sum(1 for each in folders for _ in Path(each, triggers.FOLDER).rglob("*.y*ml"))
     found = [*dict.fromkeys(found)]  # a definition of the crew may be in a plan file
     found.sort(key=lambda each: (each.file, each.line, each.column, each.code))
     data = [each.data() for each in found]
@@ -289,7 +289,7 @@ def _check_triggers(root: str) -> Iterator[Diagnostic]:
     except triggers.source.EmptyFolderError:
         return
     except PlanFileError as error:
-        yield Diagnostic(TRIGGERS, 1, 1, "agentd", Severity.ERROR, str(error))
+        yield Diagnostic(triggers.FOLDER, 1, 1, "agentd", Severity.ERROR, str(error))
         return
     yield from folder.problems
     if folder.errors:
@@ -299,14 +299,14 @@ def _check_triggers(root: str) -> Iterator[Diagnostic]:
         changes, wrong = _ask_triggers(root, lambda known: judge_files(known, folder.definitions))
     except HoraeError as error:
         message = f"not compared with the ledger: {error}"
-        yield Diagnostic(TRIGGERS, 1, 1, "agentd", Severity.INFO, message)
+        yield Diagnostic(triggers.FOLDER, 1, 1, "agentd", Severity.INFO, message)
         return
     yield from wrong
     yield from (note for change in changes for note in change.notes)
 
 
 def _folder(root: str) -> Folder:
-    path, names = f"{root}/{TRIGGERS}", known_names(load(root))
+    path, names = f"{root}/{triggers.FOLDER}", known_names(load(root))
     return triggers.source.read_folder(path, environ=names, base=root)
 
 

@@ -307,7 +307,9 @@ def through(client: Client, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
     return asyncio.run(working())
 
 
-def service_of(ledger: SqlLedger, place: Place, *, reads: CommandClock | None = None) -> Service:
+def service_of(
+    ledger: SqlLedger, place: Place, *, reads: CommandClock | None = None, is_new: bool = False
+) -> Service:
     from horae.context import Context  # not for what the engine answers
 
     now = reads or CommandClock()
@@ -319,8 +321,9 @@ def service_of(ledger: SqlLedger, place: Place, *, reads: CommandClock | None = 
     holder = holder_of(place.directory) if is_now else None
     is_asked = is_now and (holder is None or not holder.is_engine)
     is_used = holder is not None and holder.use is not LockUse.COMMAND
-    parts: dict[str, Any] = {} if is_asked else {"unready": None}
-    return context.service(is_over=is_now and place.store is None and not is_used, **parts)
+    parts: dict[str, Any] = {"is_new": is_new} | ({} if is_asked else {"unready": None})
+    is_over = is_new or (is_now and place.store is None and not is_used)
+    return context.service(is_over=is_over, **parts)
 
 
 def actor_at(place: Place) -> str:

@@ -17,11 +17,11 @@ from horae.cli.group import SharedGroup
 from horae.cli.moments import moment_and_zone, parse_moment
 from horae.cli.options import at_option, flag, number_option, option, paths_argument, tz_option
 from horae.cli.output import Output, echo
-from horae.cli.plan_root import PlanView, When
+from horae.cli.plan_root import PlanView, When, called
 from horae.cli.service import put
 from horae.cli.sources import existing, plan_root, replace_file
 from horae.core.clock import machine_zone
-from horae.core.entry import CadenceRule, Entry, Origin, Unarmed, Work
+from horae.core.entry import CadenceRule, Entry, Unarmed, Work
 from horae.core.text import pause_words
 from horae.errors import Exit
 from horae.extras.exporters.schedule import makes_good, to_calendar, to_crontab
@@ -84,7 +84,7 @@ def ics(
     if end <= start:
         raise click.UsageError("the calendar would end before it begins.")
     view = PlanView(paths, Output.of(None), When(now, where.key))
-    entries = list(_armed(chain(_items(view), view.beside)))
+    entries = list(_armed(chain(_items(view), view.items(beside=True))))
     if view.exit_code and not entries:
         return view.exit_code
     for entry in entries:
@@ -187,8 +187,8 @@ class EntryExport:
         self.entries = [each for each in _armed(_items(view)) if self._is_inside(each)]
         self._titles = Counter(entry.title.lower() for entry in self.entries)
         self._names: set[str] = set()
-        for item in view.beside:
-            if isinstance(item, Entry):
+        for item in view.items(beside=True):
+            if isinstance(item, Entry) and item.work is not Work.DISPATCH:
                 is_tick = isinstance(item.rule, CadenceRule)
                 what = "only entries of plan files are exported"
                 self.refuse(item, _ENDS if is_tick else what, "`horae up` runs it")
@@ -238,29 +238,18 @@ class EntryExport:
 
 
 def _items(view: PlanView) -> Iterator[Entry | Unarmed]:
-    files: set[str] = set()
-    for source in view.sources:
-        file = source.name  # the same however it was typed, for its events go by it
-        if file != "-":
-            file = os.path.relpath(file).replace(os.sep, "/")
-        if file not in files:
-            files.add(file)
-            yield from view.plan_items(source._replace(name=file))
+    for item in view.items(beside=False):
+        file = item.origin.file  # the same however it was typed, for its events go by it
+        yield item if file == "-" else called(item, os.path.relpath(file))
 
 
 def _armed(items: Iterable[Entry | Unarmed]) -> Iterator[Entry]:
-    """Yield the armed entries, each once; those that are not armed are named."""
-    seen: dict[str, Origin] = {}
+    """Yield the armed entries; those that are not armed are named."""
     for item in items:
-        other = seen.setdefault(item.address, item.origin)
-        if isinstance(item, Unarmed):
-            _say(item, f"is not armed: {item.reason}")
-        elif other is item.origin:
+        if isinstance(item, Entry):
             yield item
         else:
-            is_plan = item.work not in {Work.RECYCLE, Work.PROMPT, Work.TICK}
-            remedy = "an :ID: of its own" if is_plan else "another name"
-            _say(item, f"is not armed: {other} has the same name; give one of the two {remedy}")
+            _say(item, f"is not armed: {item.reason}")
 
 
 def _say(item: Entry | Unarmed, what: str) -> None:

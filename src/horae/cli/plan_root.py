@@ -1,44 +1,53 @@
-"""The entries of plan roots: plans, board, triggers and crew, as the engine would read them.
+"""The entries of plan roots: as an engine has them, or as one would that reads the files now.
 
-While an engine runs, its own entries are shown. Without one the ledger adds to each entry of a
-file that it is paused, and when its last run ended; the ticks of a crew are estimates.
+Without an engine a ledger in memory takes over the files, as an engine does when it starts. It
+begins with the entries of the ledger of the plan root, if there is one; nothing is written.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
-import posixpath
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import datetime
-from functools import cached_property
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime, timedelta
+from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from msgspec import structs, to_builtins
+from msgspec import structs
 
 from horae.cli.moments import moment_and_zone
 from horae.cli.output import Output, echo
 from horae.cli.sources import PlanText, Sources, plan_root
-from horae.config import Config, known_names, load
-from horae.core import clock, command, entry as rules, explain, guarded, ports, project, text, views
-from horae.core.entry import Entry, Origin, Pause, PlanTask, Unarmed, is_net
+from horae.config import load
+from horae.core import guarded, views
+from horae.core.clock import SystemClock
+from horae.core.entry import CadenceRule, Entry, OnceRule, Origin, Pause, PlanTask, Unarmed, is_net
+from horae.core.ports import Listed, receipts_of
+from horae.core.source import Mark, Scan, Scanned
+from horae.core.text import is_number
 from horae.errors import Exit, HoraeError
 from horae.files.read import PlanFileError, names_of
-from horae.org.plan import Headline
-from horae.process.run_settings import why_unready
 from horae.sources import board, crew, triggers
-from horae.sources.plans.arming import entries_of, item_at, scan_plan, tasks_of, unfired
+from horae.sources.plans.arming import doubles, scan_plan, tasks_of, unfired
 from horae.store.lock import engine_zone
+from horae.store.sqlite import SqliteLedger
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from horae.cli.connection import Place
+    from horae.core.receipt import Filed
+    from horae.core.service import Service
     from horae.sources.board.tasks import Board
 
-TRIGGERS: Final = ".agentd"
+T = TypeVar("T")
+Item = TypeVar("Item", bound=Entry | Unarmed)
+ORG: Final = "org"  # the source that plans are of
 _DATA: Final = ".horae"
-_SOURCES: Final = {"task": "board", "trigger": "trigger", "agent": "crew"}
+_ALL: Final = 2**63
 
 
 class When(NamedTuple):
@@ -55,11 +64,39 @@ class When(NamedTuple):
         return cls(now, place.key)
 
 
+class RootView(NamedTuple):
+    """The entries of a plan root, or of files that belong to none."""
+
+    root: str  # as it was named; empty: none
+    plans: Mapping[str, PlanText]  # that were read, by their names in the root
+    entries: Sequence[Listed]
+    filed: Sequence[Filed] = ()  # what was decided about them when the files were taken over
+    is_live: bool = False  # an engine has them
+    place: Place | None = None  # of the ledger that knows them
+    known_to: int = 0  # the last number of an entry there
+
+    def item(self, each: Listed) -> Entry | Unarmed:
+        """Return the item of an entry, named from here, with what the ledger of the root knows."""
+        file, plan = each.item.origin.file, self.plans.get(each.item.origin.file)
+        item = called(each.item, _placed(self.root, file) if plan is None else plan.name)
+        if each.number <= self.known_to:
+            return item
+        if each.source == "trigger":  # its id is drawn when an engine reads it
+            item = structs.replace(item, address=f"trigger:{item.title}")
+        if isinstance(item, Unarmed):
+            return item
+        rule = item.rule
+        if isinstance(rule, OnceRule) and rule.delay is not None and each.source == "trigger":
+            rule = structs.replace(rule, delay=item.title)
+        return structs.replace(item, rule=rule, number=0, accounted_to=None, ended_at=None)
+
+
 class PlanView:
     """All that has a time in the files and the directories that were named, read once.
 
     What cannot be read is said, and the rest goes on. *knows* is who is asked besides the files:
-    the `engine` that runs, else the ledger; the `ledger` alone; or `none`. *says* prints which.
+    the `engine` that runs, else the ledger; the `ledger` alone, of plan files; or `none`. *says*
+    prints which.
     """
 
     def __init__(
@@ -70,194 +107,249 @@ class PlanView:
         *,
         knows: str = "engine",
         says: bool = True,
+        may_be_empty: bool = False,
     ) -> None:
-        self._paths, self._output, self._when, self._knows = paths, output, when, knows
-        self._says = says
-        self._roots = {os.path.abspath(each): each for each in roots_of(paths)}
-        self._known: dict[str, KnownEntries | None] = {}
-        self._tasks: list[PlanTask] = []  # of boards, that wait for a time
+        self._output, self._when, self._knows, self._says = output, when, knows, says
+        self._named = {os.path.abspath(each): each for each in roots_of(paths)}
+        roots = self._named.values()
+        may_be_empty |= any(_has_more(each) or load(each).data.is_dir() for each in roots)
+        self._sources = Sources(paths, output, may_be_empty=may_be_empty)
         self._beside_code = self.ledger_code = int(Exit.OK)
 
     @property
     def exit_code(self) -> int:
-        return self.sources.exit_code or self._beside_code or self.ledger_code
+        return self._sources.exit_code or self._beside_code or self.ledger_code
+
+    @cached_property
+    def plans(self) -> dict[str, PlanText]:
+        return {each.name: each for each in self._sources}
+
+    @cached_property
+    def roots(self) -> list[RootView]:
+        roots: dict[str, dict[str, PlanText]] = {root: {} for root in self._named.values()}
+        for name, plan in self.plans.items():
+            root = self._root_of(name)
+            roots.setdefault(root, {})[os.path.relpath(name, root) if root else name] = plan
+        return [self._view(root, plans) for root, plans in roots.items()]
+
+    def items(self, *, beside: bool | None = None) -> Iterator[Entry | Unarmed]:
+        """Yield entries; only those of plan files, or only others, as *beside* says."""
+        for view in self.roots:
+            for each in self.listed(view):
+                if beside is None or beside == (each.source != ORG):
+                    yield view.item(each)
+
+    def listed(self, view: RootView) -> Iterator[Listed]:
+        """Yield the entries of a root that stand in what was named."""
+        is_whole = view.root in self._named.values()
+        for each in view.entries:
+            is_read = is_whole or each.item.origin.file in view.plans
+            if is_read and each.gone_at is None and not is_net(each.item):
+                yield each
 
     def entries(self) -> Iterator[Entry]:
-        return (item for item in self.items(with_tasks=False) if isinstance(item, Entry))
+        return (item for item in self.items() if isinstance(item, Entry))
 
-    def items(self, *, with_tasks: bool = True) -> Iterator[Entry | PlanTask | Unarmed]:
-        for each in self.sources:
-            yield from self.plan_items(each)
-            if with_tasks:
-                yield from tasks_of(each.plan, file=each.name, zone_name=self._when.zone)
-        yield from self.beside
-        if with_tasks:
-            yield from self._tasks
-
-    @cached_property
-    def sources(self) -> Sources:
-        is_empty = not self.beside and not self._tasks and not self._beside_code
-        return Sources(self._paths, self._output, may_be_empty=not is_empty)
+    def tasks(self) -> Iterator[PlanTask]:
+        """Yield what has a date and nothing to run, in plan files and on boards."""
+        for each in self.plans.values():
+            yield from tasks_of(each.plan, file=each.name, zone_name=self._when.zone)
+        boards = find_boards([*self._named.values()]) if self._named else {}
+        for root, tasks in boards.items():
+            for task in board.source.waiting_tasks(tasks, now=self._when.now):
+                origin = Origin(_placed(root, task.origin.file), task.origin.line)
+                yield structs.replace(task, origin=origin)
 
     @cached_property
-    def beside(self) -> list[Entry | Unarmed]:
-        """What stands beside plans; where an engine runs it is all that the engine fires."""
-        found: list[Entry | Unarmed] = []
-        for root in roots_of(self._paths):
-            known, broken = self.of_root(root), set[str]()
-            board = [*self._board(root)]
-            triggers, crew = [*self._triggers(root, broken)], [*self._crew(load(root))]
-            if known is None:
-                found += [*board, *triggers, *crew]
-            elif known.engine.is_running:
-                found += known.items()
-            else:
-                found += map(known.joined, [*board, *crew])
-                found += known.triggers(triggers, broken=broken)
-        return found
+    def _by_origin(self) -> dict[Origin, Entry | Unarmed]:
+        return {each.origin: each for each in self.items(beside=False)}
 
-    def _board(self, root: str) -> Iterator[Entry | Unarmed]:
-        tasks = find_boards([root]).get(root)
-        if tasks is None:
-            return
-        found = board.source.hours_of(tasks, now=self._when.now)
-        for problem in found.problems:
-            self._say(problem)
-        for each in found.gates:
-            self._tasks.append(structs.replace(each, origin=_placed_origin(root, each.origin)))
-        yield from (_placed(root, item) for item in found.items)
-
-    def _triggers(self, root: str, broken: set[str]) -> Iterator[Entry | Unarmed]:
-        """Yield the triggers that files define; files that cannot be used are added to *broken*."""
-        path = f"{root}/{TRIGGERS}"
-        if not os.path.isdir(path):
-            return
-        defining, names = triggers.rules, known_names(load(root))
-        try:
-            folder = triggers.source.read_folder(path, environ=names, base=root)
-        except triggers.source.EmptyFolderError:
-            return
-        except HoraeError as error:
-            self._say(error)
-            return
-        if folder.errors:
-            errors = [each if root == "." else f"{root}/{each}" for each in folder.errors]
-            self._say(triggers.files.FilesError(errors, then="other triggers are listed"))
-        broken |= {*folder.broken, *folder.unread}
-        now = self._when.now
-        for file in folder.workflows:
-            try:
-                about = {"agent": file.said["agent"], "file": file.file}
-                made = defining.checked(defining.new_definition(file.said, **about))
-                trigger = defining.Trigger(file.name, made, 1, now, now)
-                item = defining.scanned(trigger).item
-            except HoraeError as error:
-                broken.add(file.file)
-                origin, why = Origin(file.file, 1), str(error)
-                item = Unarmed(f"trigger:{file.name}", origin, file.name, why)
-            yield _placed(root, item)
-
-    def _crew(self, config: Config) -> Iterator[Entry | Unarmed]:
-        """Yield the agents that tick, as if the engine started now."""
-        if config.crew_def is None and config.keeper_def is None:
-            return
-        import asyncio
-
-        from horae.context import crew_source
-
-        started_at = self._when.now.replace(second=0, microsecond=0)  # an estimate is not exact
-        here = Path.cwd()
-        source = crew_source(
-            config, started_at=started_at, root=here, data=config.data, inline=True
-        )
-        assert source is not None, "the settings name one"
-        scan = asyncio.run(source.scan({}))
-        for problem in scan.problems:
-            self._say(problem)
-        yield from (each.item for each in scan.entries)
-
-    def _say(self, error: HoraeError) -> None:
-        self._output.say(error)
-        self._beside_code = self._beside_code or error.exit_code
-
-    def of_root(self, root: str) -> KnownEntries | None:
-        if root not in self._known:
-            self._known[root] = None if self._knows == "none" else self._read(root)
-        return self._known[root]
-
-    def known(self, file: str, entry: Entry) -> Entry:
-        """Return an entry of a file whose rule counts as the ledger has it, else from now."""
-        known = self.of_file(file) if rules.floating(entry) else None
-        if known is None:
-            item = rules.anchored_item(entry, now=self._when.now)
-        else:
-            item = known.joined(entry)
-        return item if isinstance(item, Entry) else entry
-
-    def of_file(self, file: str) -> KnownEntries | None:
-        """Return what is known of a file's plan root: one that was named, else the next above."""
-        if file == "-":
-            return None
-        whole = os.path.abspath(file)
-        for root in self._roots:
-            if whole.startswith(f"{root.rstrip(os.sep)}{os.sep}"):
-                return self.of_root(self._roots[root])
-        is_inside = whole.startswith(f"{os.getcwd()}{os.sep}")
-        here = os.path.dirname(os.path.relpath(file) if is_inside else file)
-        while not any(os.path.exists(os.path.join(here, name)) for name in (guarded.FILE, _DATA)):
-            if not here or not is_inside:
-                return None
-            here = os.path.dirname(here)
-        return self.of_root(here or ".")
-
-    def plan_items(self, source: PlanText) -> Iterator[Entry | Unarmed]:
-        """Yield the items of a plan file as they are known; those of a whole root come at once."""
-        written = {"file": source.name, "zone_name": self._when.zone}
-        known = self.of_file(source.name)
-        if known is None:
-            for item in entries_of(source.plan, **written):
-                yield rules.anchored_item(item, now=self._when.now)
-        elif not known.engine.is_running:
-            broken = {each.item.origin for each in scan_plan(source.plan, **written) if each.broken}
-            for item in entries_of(source.plan, **written):
-                yield known.joined(item, is_broken=item.origin in broken)
-        elif known.root not in self._roots.values():
-            yield from known.items(os.path.relpath(source.name, known.root).replace(os.sep, "/"))
+    def known(self, item: Item) -> Item:
+        """Return an entry of a file as the engine or the ledger has it, or would have it."""
+        known = self._by_origin.get(item.origin)
+        return known if isinstance(known, type(item)) else item
 
     def is_guess(self, entry: Entry) -> bool:
         """Tell whether the next tick of an agent is not known, as no engine runs."""
-        known = (each for each in self._known.values() if each)
-        return _ticks(entry) and not any(each.ticks(entry.origin) for each in known)
+        live = (
+            each for view in self.roots if view.is_live for each in map(view.item, view.entries)
+        )
+        return isinstance(entry.rule, CadenceRule) and entry not in live
 
-    def _read(self, root: str) -> KnownEntries | None:
-        """Read the ledger of a root, if there is one."""
-        settings = load(root)
-        if settings.store is None and not settings.data.is_dir():
-            return None
-        from horae.cli.connection import NoLedgerError, Place, ask, engine_of
-        from horae.client import Client
+    def _root_of(self, file: str) -> str:
+        """Return the plan root of a file: one that was named, else the next above; empty: none."""
+        whole = os.path.abspath(file)
+        is_inside = whole.startswith(f"{os.getcwd()}{os.sep}")
+        if file == "-":
+            return ""
+        for root, name in self._named.items():
+            if whole.startswith(f"{root.rstrip(os.sep)}{os.sep}"):
+                return name
+        here = os.path.dirname(os.path.relpath(file) if is_inside else file)
+        while not any(os.path.exists(os.path.join(here, name)) for name in (guarded.FILE, _DATA)):
+            if not here or not is_inside:
+                return ""
+            here = os.path.dirname(here)
+        return here or "."
 
-        try:
-            place = Place.of(root=root, data=None)
-            engine, entries = engine_of(place), ask(place, lambda ledger: ledger.entries())
-        except NoLedgerError:
-            return None
-        except HoraeError as error:
-            self._output.say(error)
-            self.ledger_code = self.ledger_code or error.exit_code
-            return None
-        if self._knows == "ledger" or place.zone.key != self._when.zone:
-            engine = replace(engine, is_running=False)  # or the files are read in another zone
+    def _view(self, root: str, plans: Mapping[str, PlanText]) -> RootView:
+        settings = load(root) if root and self._knows != "none" else None
+        if settings is not None and (settings.store is not None or settings.data.is_dir()):
+            from horae.cli import connection  # loads the client
+
+            try:
+                place = connection.Place.of(root=root, data=None)
+                engine = connection.engine_of(place)
+                is_live = engine.is_running and self._knows == "engine"
+                is_live = is_live and place.zone.key == self._when.zone  # or it reads anew
+                if is_live or place.store is not None:  # which cannot be copied
+                    known = connection.ask(place, lambda ledger: ledger.entries())
+                    view = RootView(root, plans, known, (), is_live, place, _ALL)
+                else:
+                    view = asyncio.run(self._taken_over(root, plans, place))
+                self._tell(engine, is_live=is_live)
+            except connection.NoLedgerError:
+                pass
+            except HoraeError as error:
+                self._output.say(error)
+                self.ledger_code = self.ledger_code or error.exit_code
+            else:
+                return view
+        return asyncio.run(self._taken_over(root, plans, None))
+
+    def _tell(self, engine: views.EngineFacts, *, is_live: bool) -> None:
         if self._says and self._output.is_text:
             source = "plan files; pauses and last runs from the ledger in {}"
-            source = "running engine (ledger in {})" if engine.is_running else source
+            source = "running engine (ledger in {})" if is_live else source
             echo(f"horae: times from the {source.format(_near(engine.directory))}", err=True)
             if engine.user:
                 echo(f"horae: {engine.absence}", err=True)
-        is_here = engine.is_running and engine.pid is not None
-        if is_here and (idle := Client(place.directory, pid=engine.pid).idle()):
+        from horae.client import Client
+
+        client = Client(Path(engine.directory), pid=engine.pid)
+        if is_live and engine.pid is not None and (idle := client.idle()):
             self._output.say(idle)
-        return KnownEntries(root, place, engine, entries, now=self._when.now)
+
+    async def _taken_over(
+        self, root: str, plans: Mapping[str, PlanText], place: Place | None
+    ) -> RootView:
+        async with self.taking_over(root, plans, place) as (ledger, known_to):
+            entries, filed = await ledger.entries(), await receipts_of(ledger, ())
+        return RootView(root, plans, entries, filed, place=place, known_to=known_to)
+
+    @asynccontextmanager
+    async def taking_over(
+        self, root: str, plans: Mapping[str, PlanText], place: Place | None, *, word: str = ""
+    ) -> AsyncIterator[tuple[SqliteLedger, int]]:
+        """Give a ledger in memory that has read the files, and the last number that was known.
+
+        If nothing that it has goes by *word*, headlines do that are no entries.
+        """
+        async with AsyncExitStack() as stack:
+            make = SqliteLedger.in_memory
+            if place is not None and place.store is None:
+                from horae.cli import connection
+
+                known = await stack.enter_async_context(connection.reader_of(place))
+                assert isinstance(known, SqliteLedger), "it is not shared"
+                make = known.draft
+            ledger = await make()
+            stack.push_async_callback(ledger.close)
+            numbers = await ledger.read(
+                lambda tx: tx.execute("SELECT max(number) FROM entry").fetchone()
+            )
+            org, now = _PlanFiles(root, plans, self._when.zone), self._when.now
+            scan = partial(ledger.scan, ORG, now=now, term=1, patience=timedelta(0))
+            is_whole = self._knows != "ledger" and root in self._named.values()
+            if is_whole and (place is not None or _has_more(root)):
+                from horae.cli.connection import CommandClock  # a plan file alone needs none
+                from horae.context import Context
+
+                clock = CommandClock(now)
+                config, path = load(root), Path(root).absolute()
+                context = Context(config, path, clock, ledger, zone=self._when.zone)
+                prefix = "" if root == "." else f"{root}/"
+                for problem in await context.take_over(org, at=prefix):
+                    self._output.say(problem)
+                    self._beside_code = self._beside_code or problem.exit_code
+            else:
+                await scan(await org.scan(await ledger.index(ORG)))
+            if left := [*org.left_out(await ledger.entries(), word)]:
+                await scan(Scan(tuple(left), ("",)))
+            yield ledger, numbers[0] or 0
+
+
+class _PlanFiles:
+    """Plan files that were read, as a source of entries."""
+
+    name: Final = ORG
+    settle = None
+
+    def __init__(self, root: str, plans: Mapping[str, PlanText], zone_name: str) -> None:
+        self._root, self._plans = root, plans
+        own = (scan_plan(each.plan, file=file, zone_name=zone_name) for file, each in plans.items())
+        self._found = [*chain.from_iterable(own)]
+
+    async def scan(self, index: Mapping[str, str]) -> Scan:
+        others = (file for file in index if file not in self._plans)
+        standing = (file for file in others if os.path.lexists(os.path.join(self._root, file)))
+        return Scan(tuple(self._found), tuple(standing))
+
+    def left_out(self, entries: Sequence[Listed], word: str) -> Iterator[Scanned]:
+        """Yield what a ledger does not arm: others with the same address, and no entries."""
+        there = [each for each in entries if each.source == ORG and each.gone_at is None]
+        first = {each.mark.address: each.item.origin for each in there}
+        behind = {each.origin: each for each in doubles(self._found, first)}
+        origins, wanted = {*first.values()}, {word.casefold()}
+        for item in (each.item for each in self._found if each.item.origin not in origins):
+            yield _unarmed(behind.get(item.origin, item), item.origin.place)
+        file, _, line = word.rpartition(":")
+        if file and is_number(line):
+            wanted |= {f"{each}:{line}".casefold() for each in names_of(self._root, file)}
+        items = [*(each.item for each in entries), *(each.item for each in self._found)]
+        titles = {each.title.casefold(): each for each in items}
+        places = {each.origin.place.casefold() for each in items}
+        if not word or wanted & (titles.keys() | places):
+            return
+        for title, item in titles.items():
+            if title.removeprefix("comment ").strip() in wanted:
+                yield _unarmed(item, f"id:{word}")
+        for file, text in self._plans.items():
+            for found in unfired(text.plan, wanted, file=file):
+                is_called = wanted & {found.title.casefold(), found.origin.place.casefold()}
+                yield _unarmed(found, found.address if is_called else f"id:{word}")
+
+
+def _unarmed(item: Entry | Unarmed, address: str) -> Scanned:
+    item = structs.replace(item, address=address)
+    return Scanned(Mark(address, item.title, "", ""), item)
+
+
+def ask_files(
+    place: Place,
+    work: Callable[[Service], Awaitable[T]],
+    output: Output,
+    *,
+    at: datetime | None = None,
+    word: str = "",
+) -> T:
+    """Return what the service says of the files of a plan root, as if an engine had read them now.
+
+    A headline that is called *word* and is no entry is one that is not armed.
+    """
+    from horae.cli import connection
+
+    now = at or SystemClock().now()
+    view = PlanView((place.root,), output, When(now, place.zone.key), may_be_empty=bool(word))
+    plans = {os.path.relpath(name, place.root): plan for name, plan in view.plans.items()}
+
+    async def asking() -> T:
+        known = place if place.is_known else None
+        async with view.taking_over(os.path.normpath(place.root), plans, known, word=word) as found:
+            clock = connection.CommandClock(at)
+            return await work(connection.service_of(found[0], place, reads=clock, is_new=True))
+
+    return asyncio.run(asking())
 
 
 def roots_of(paths: Sequence[str]) -> list[str]:
@@ -277,12 +369,25 @@ def find_boards(paths: Sequence[str]) -> dict[str, Board]:
     return found
 
 
+def _has_more(root: str) -> bool:
+    """Tell whether a plan root has more than plan files."""
+    config = load(root)
+    has_crew = (config.crew_def or config.keeper_def) is not None
+    return has_crew or os.path.isdir(f"{root}/{triggers.FOLDER}") or bool(find_boards([root]))
+
+
 def pauses_of(root: str, output: Output) -> dict[str, Pause]:
     """Return which entries of a plan root its ledger says are paused, by their addresses."""
-    when = When(clock.SystemClock().now(), "UTC")
-    known = PlanView([root], output, when, says=False).of_root(root)
-    paused = () if known is None else known.there
-    return {each.mark.address: each.pause for each in paused if each.pause is not None}
+    from horae.cli import connection
+
+    try:
+        place = connection.Place.of(root=root, data=None)
+        known = connection.ask(place, lambda ledger: ledger.entries()) if place.is_known else []
+    except HoraeError as error:
+        output.say(error)
+        return {}
+    there = (each for each in known if each.gone_at is None)
+    return {each.mark.address: each.pause for each in there if each.pause is not None}
 
 
 def _near(path: str | os.PathLike[str]) -> str:
@@ -291,271 +396,18 @@ def _near(path: str | os.PathLike[str]) -> str:
     return os.fspath(path) if near.startswith("..") else near
 
 
-def _placed_origin(root: str, origin: Origin) -> Origin:
-    if os.path.isabs(origin.file):
-        return structs.replace(origin, file=_near(origin.file))
-    return origin if root == "." else structs.replace(origin, file=f"{root}/{origin.file}")
+def _placed(root: str, file: str) -> str:
+    if os.path.isabs(file):
+        return _near(file)
+    return file if root in {"", "."} else f"{root}/{file}"
 
 
-def _placed(root: str, item: Entry | Unarmed) -> Entry | Unarmed:
-    origin, file, address = _placed_origin(root, item.origin), item.origin.file, item.address
-    if address.startswith(f"{file}::"):
-        address = f"{origin.file}{address.removeprefix(file)}"
-    return structs.replace(item, origin=origin, address=address)
-
-
-class KnownEntries:
-    def __init__(
-        self,
-        root: str,
-        place: Place,
-        engine: views.EngineFacts,
-        entries: Iterable[ports.Listed],
-        *,
-        now: datetime,
-    ) -> None:
-        self.root, self.place, self.engine, self.now = root, place, engine, now
-        self.there = [each for each in entries if each.gone_at is None]
-        self._by_address = {each.mark.address: each for each in self.there}
-
-    def items(self, file: str | None = None) -> Iterator[Entry | Unarmed]:
-        for item in (each.item for each in self.there):
-            if not is_net(item) and file in {None, item.origin.file}:
-                yield _placed(self.root, item)
-
-    def ticks(self, origin: Origin) -> bool:
-        """Tell whether an agent stands there whose next tick the engine knows."""
-        ticking = (_placed(self.root, each.item) for each in self.there if _ticks(each.item))
-        return self.engine.is_running and origin in {each.origin for each in ticking}
-
-    def joined(self, item: Entry | Unarmed, *, is_broken: bool = False) -> Entry | Unarmed:
-        """Return an item of a file with what the ledger knows of it.
-
-        If its text is broken, it is the last good entry that stays armed.
-        """
-        address, file = item.address, item.origin.file
-        if address.startswith(f"{file}::"):  # the ledger calls the file as it is from the root
-            name = os.path.relpath(file, self.root).replace(os.sep, "/")
-            address = f"{name}{address.removeprefix(file)}"
-        found = self._by_address.get(address)
-        item = rules.anchored_item(item, now=self.now, was=found.item if found else None)
-        if found is None or not isinstance(found.item, Entry):
-            return item
-        if is_broken:
-            if found.broken and found.broken_at is None:  # it was never good
-                return item
-            return structs.replace(_placed(self.root, found.item), origin=item.origin)
-        return _with(item, found.item) if isinstance(item, Entry) else item
-
-    def triggers(
-        self, items: Iterable[Entry | Unarmed], *, broken: Collection[str]
-    ) -> Iterator[Entry | Unarmed]:
-        """Yield the triggers of files as the ledger has them, and those that no file has.
-
-        Of files that are *broken*, or cannot be read, it is the last good trigger.
-        """
-        left = {each.mark.title: each.item for each in self.there if each.source == "trigger"}
-        for item in items:
-            found = left.pop(item.title, None)
-            if found is None:
-                yield item
-            elif found.origin.file in broken:
-                yield _placed(self.root, found)
-            elif isinstance(item, Unarmed):
-                yield item
-            elif isinstance(found, Entry) and isinstance(item.rule, rules.CronRule):
-                yield _with(item, found)
-            else:  # a delay has its id, and is disabled when it has run
-                yield _placed(self.root, found)
-        inside = tuple(f"{each}/" for each in broken)
-        for item in left.values():
-            file = item.origin.file
-            if item.origin.trigger or file in broken or file.startswith(inside):
-                yield _placed(self.root, item)
-
-
-def _ticks(item: Entry | Unarmed) -> bool:
-    return isinstance(item, Entry) and isinstance(item.rule, rules.CadenceRule)
-
-
-def _with(item: Entry, known: Entry) -> Entry:
-    rule, was = item.rule, known.rule
-    is_same = rule == was and item.zone == known.zone  # else it begins when an engine reads it
-    if isinstance(rule, rules.CadenceRule) and isinstance(was, rules.CadenceRule):
-        rule = structs.replace(rule, ticks=was.ticks, streak=was.streak, failures=was.failures)
-    accounted_to = known.accounted_to if is_same else None
-    item = structs.replace(item, rule=rule, number=known.number, accounted_to=accounted_to)
-    return structs.replace(item, ended_at=known.ended_at, pause=known.pause)
-
-
-# What the ledger does not know
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenEntry:
-    """A headline, task or trigger as it is written, and what can be said of it."""
-
-    item: Entry | Unarmed
-    zone: str
-    now: datetime
-    broken: str = ""  # why its text cannot be read, if it cannot
-    twin: Origin | None = None  # of another entry with its :ID:
-    shown_zone: str = ""  # of its next time, if that is not shown in its own zone
-    cannot_run: str = ""  # why its command cannot start here, if it cannot
-    asked_at: datetime | None = None  # the time that is asked about
-
-    @property
-    def next_at(self) -> datetime | None:
-        coming = project.next_moment(self.item, self.now) if isinstance(self.item, Entry) else None
-        return coming.at if coming else None
-
-    @property
-    def said(self) -> str:
-        if not isinstance(self.item, Entry):
-            return f"it does not run: {self.item.reason}"
-        if self.twin is not None:
-            return f"it does not run: {self.twin} has the same :ID:; give one of them another :ID:"
-        way = "start the engine with `horae up`"
-        said = f"no engine has read the entry yet, so it has no receipts; {way}"
-        if self.next_at is None:
-            is_timed = not isinstance(
-                self.item.rule, rules.OnDemandRule | rules.AfterRule | rules.CadenceRule
-            )
-            return text.no_time_left(self.item, self.now) if is_timed else said
-        zone = self.shown_zone or self.zone
-        next_at = text.moment_text(self.next_at, zone)
-        if isinstance(self.item.rule, rules.CadenceRule):
-            return f"{said}; if it started now, the next tick would be at {next_at} (an estimate)"
-        if self.asked_at is not None:
-            coming = project.next_moment(self.item, self.asked_at - project.TINY)
-            first = text.moment_text(coming.at, zone) if coming else "none"
-            asked = text.moment_text(self.asked_at, zone)
-            return f"{said}; its first scheduled time from {asked} on is {first}"
-        return f"{said}; its next scheduled time is {next_at}"
-
-    @property
-    def line(self) -> views.EntryLine:
-        item, rule, reason = self.item, "", ""
-        if isinstance(item, Entry):
-            rule = text.words(item.rule, zone_name=self.zone)
-        else:
-            reason = item.reason
-        source = _SOURCES.get(item.address.partition(":")[0], "org")
-        return views.shaped(
-            views.EntryLine,
-            self.zone,
-            item,
-            item.origin,
-            self,
-            entry=0,
-            source=source,
-            armed=False,
-            rule=rule or None,
-            reason=reason or None,
-            first_seen_at=self.now,
-            gone_at=None,
-            pause=None,
-            failures=0,
-            broken=self.broken or None,
-            broken_at=None,
-        )
-
-    def print(self) -> None:
-        echo(f"{self.item.title}  {self.item.origin}")
-        if isinstance(self.item, Entry):
-            echo(text.with_zone(self.line.rule or "", self.zone))
-            if self.broken:
-                echo(f"broken: {self.broken}")
-            if self.cannot_run:
-                echo(f"cannot run: {self.cannot_run}")
-        echo(f"\n{self.said}")
-
-    def why_data(self) -> dict[str, Any]:
-        answers = [explain.bare_line(self.said, is_moment=False)]
-        why = explain.why_lines(self.line, answers, now=self.now, cannot_run=self.cannot_run)
-        return {**to_builtins(why), "entry": unread_data(self.line)}
-
-
-def unread_data(line: views.EntryLine) -> dict[str, Any]:
-    """Return the line of an entry that no engine has read yet, as plain data."""
-    return {**to_builtins(line), "entry": None, "first_seen_at": None}
-
-
-def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[WrittenEntry]:
-    if not os.path.isdir(place.root):
-        return []
-    zone_name = place.zone.key
-    items: list[Entry | Unarmed] = []
-    broken: dict[Origin, str] = {}
-    first: dict[str, Origin] = {}
-    cannot: dict[Origin, str] = {}
-    for source in Sources((place.root,), output, may_be_empty=True):
-        name = os.path.relpath(source.name, place.root).replace(os.sep, "/")
-        called = [*_called(source._replace(name=name), word, place)]
-        items += called
-        for each in entries_of(source.plan, file=name, zone_name=zone_name):
-            if isinstance(each, Entry):  # the first of several with one :ID: is armed
-                first.setdefault(each.address, each.origin)
-        for one in scan_plan(source.plan, file=name, zone_name=zone_name) if called else ():
-            broken[one.item.origin] = one.broken
-        if any(isinstance(each, Entry) for each in called):
-            for headline, spot in zip(source.plan.headlines, source.plan.places(), strict=True):
-                cannot[Origin(name, spot.line)] = _why_unready(headline, source.name)
-    if not any(isinstance(each, Entry) for each in items):
-        view = PlanView((place.root,), output, When(now, zone_name), knows="none")
-        beside = [
-            item
-            for item in view.beside
-            if word.casefold() in {item.title.casefold(), item.origin.place}
-        ]
-        if beside:  # a heading of the manifest or a definition of an agent is no entry by itself
-            items = [each for each in items if each.address != each.origin.place]
-        items += beside
-    found = []
-    for item in items:
-        zone = item.zone if isinstance(item, Entry) else zone_name
-        at = first.get(item.address)
-        twin = None if at == item.origin else at
-        counted = rules.anchored_item(item, now=now)
-        why = broken.get(item.origin, "")
-        shown_zone = zone_name if zone == "UTC" else zone  # as `list` and `next` show it
-        unready = cannot.get(item.origin, "")
-        found.append(WrittenEntry(counted, zone, now, why, twin, shown_zone, unready))
-    return found
-
-
-def _why_unready(headline: Headline, file: str) -> str:
-    """Return why the program of a headline cannot start on this machine; empty if it can."""
-    call = None
-    with suppress(command.CommandError):  # the entry is not armed, and says why
-        call = command.call_of(headline.props)
-    if call is None or "HOST" in headline.props:
-        return ""
-    where = os.path.dirname(file) or "."
-    why = why_unready(call.argv, directory=where, environ=os.environ, variables=call.variables)
-    return "" if why is None else str(why)
-
-
-def _called(source: PlanText, word: str, place: Place) -> Iterator[Entry | Unarmed]:
-    wanted = {word.casefold()}
-    file, _, line = word.rpartition(":")
-    if file and text.is_number(line):
-        number, files = int(line), {*names_of(place.root, file), posixpath.normpath(file)}
-        wanted |= {f"{each}:{line}".casefold() for each in files}
-        own = {"file": source.name, "zone_name": place.zone.key}
-        if source.name in files and (found := item_at(source.plan, number, **own)):
-            wanted.add(found[0].origin.place.casefold())
-    told = set()
-    for item in entries_of(source.plan, file=source.name, zone_name=place.zone.key):
-        title = item.title.removeprefix("COMMENT ").strip()
-        names = (item.title, title, item.origin.place)
-        # An :ID: is written as it is, and the ledger names those that are near.
-        if wanted & {each.casefold() for each in names} or item.address == f"id:{word}":
-            told.add(item.origin)
-            yield item
-    # A headline with a void drawer is an entry by what was meant, and none by what is read.
-    others = unfired(source.plan, wanted, file=source.name)
-    yield from (each for each in others if each.origin not in told)
+def called(item: Entry | Unarmed, file: str) -> Entry | Unarmed:
+    """Return an item with another name of its file."""
+    was, address = item.origin.file, item.address
+    if address.startswith(f"{was}::"):
+        address = f"{file}{address.removeprefix(was)}"
+    return structs.replace(item, origin=Origin(file, item.origin.line), address=address)
 
 
 def crew_of(root: str) -> dict[str, tuple[str, ...]]:

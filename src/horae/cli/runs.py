@@ -8,7 +8,7 @@ import re
 import sys
 from codecs import getincrementaldecoder
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 from io import IncrementalNewlineDecoder
 from itertools import chain
@@ -22,13 +22,11 @@ from horae.cli import connection, options
 from horae.cli.connection import Place, read
 from horae.cli.moments import moment_or_length
 from horae.cli.output import Form, Output, clean, echo, form_options, print_answer
-from horae.cli.plan_root import PlanView, When, look_up
+from horae.cli.plan_root import ask_files
 from horae.client import Client, EngineUnreachableError
 from horae.core import actor, clock, views
-from horae.core.entry import PlanTask, Unarmed
 from horae.core.ports import RunPlace
 from horae.core.receipt import FINAL, HELD_BACK, Filed, ReasonCode, Status
-from horae.core.service import near_names
 from horae.core.text import in_zone, moment_text
 from horae.errors import Exit, HoraeError
 from horae.files.read import PlanMissingError
@@ -118,34 +116,20 @@ def run(
             echo(f"horae: {error}{hint}", err=True)
             return error.exit_code
         if place.server is None:
-            _refuse_unarmed(entry, place, output)
+            with suppress(views.EntryNotFoundError):  # as the ledger says it, with its names
+                _refuse_unwritten(entry, place, output)
         raise
 
 
-def _refuse_unarmed(word: str, place: Place, output: Output) -> None:
-    """Raise an error if a headline has that name and is no entry, as `why` explains it."""
-    silent, now = output._replace(is_silent=True), clock.SystemClock().now()
-    for each in look_up(word, place, silent, now=now):
-        if isinstance(each.item, Unarmed):
-            title = f"{each.item.title} ({each.item.origin})"
-            own: dict[str, Any] = {"code": "entry_state", "exit_code": Exit.CONFLICT}
-            raise HoraeError(f"{title}: {each.said}", **own, title=each.item.title) from None
-
-
 def _refuse_unwritten(word: str, place: Place, output: Output) -> None:
-    """Raise an error if no plan file has an entry of that name, before a ledger is created."""
-    if ":" in word or word.isdecimal():
-        return  # a position, an address or a number: the ledger knows
-    when = When(clock.SystemClock().now(), place.zone.key)
+    """Raise an error unless the plan files have an entry of that name that is armed."""
     # The run itself says what cannot be read and matters to it.
-    view = PlanView((place.root,), output._replace(is_silent=True), when, knows="none")
-    items = list(view.items(with_tasks=True))
-    if triggers.source.unread_hint(place.root) or any(isinstance(each, PlanTask) for each in items):
-        return  # tasks and triggers have entries that only a ledger has
-    named = [(each.address, each.title) for each in items if not isinstance(each, PlanTask)]
-    names = {name.casefold() for pair in named for name in pair}
-    if not names & {word.casefold(), f"id:{word}".casefold()}:
-        raise views.EntryNotFoundError(word, near=near_names(word, named))
+    silent = output._replace(is_silent=True)
+    line = ask_files(place, lambda service: service.entry(place.word(word)), silent, word=word)
+    if line.reason is not None:
+        said = f"{line.title} ({line.origin}): it does not run: {line.reason}"
+        own: dict[str, Any] = {"code": "entry_state", "exit_code": Exit.CONFLICT}
+        raise HoraeError(said, **own, title=line.title)
 
 
 def _run_entry(

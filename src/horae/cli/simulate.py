@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,25 +20,22 @@ from msgspec import structs
 
 from horae.cli import connection, moments, options, output as printing
 from horae.cli.output import Form, Output, echo, print_json, print_line
-from horae.cli.plan_root import KnownEntries, PlanView, When
-from horae.cli.sources import Sources, plan_root
+from horae.cli.plan_root import ORG, PlanView, When
+from horae.cli.sources import plan_root
 from horae.config import load
 from horae.core import decide, gate
 from horae.core.budget import DOLLAR, Unit, expected
 from horae.core.entry import Entry, Origin, Unarmed
 from horae.core.explain import stamp
-from horae.core.ports import Listed, receipts_of
+from horae.core.ports import Listed
 from horae.core.receipt import Filed, Status
-from horae.core.source import Scan, Scanned
 from horae.core.text import clock_text, in_zone, moment_text, wall_text
 from horae.extras.simulate import Outage, Simulation, count_times
-from horae.sources.plans.arming import doubles, scan_plan
-from horae.store import arming, sqlite
+from horae.sources.plans.arming import entries_of
 from horae.store.ledger import SqlLedger
 from horae.timing.duration import DurationError, format_duration, parse_duration
 from horae.timing.zone import local
 
-_ORG: Final = "org"  # the source that plans are of
 _PATIENCE: Final = 1.0  # seconds without a bar
 _PACE: Final = 0.1
 _MOST: Final = 2_000_000  # scheduled times, 15 µs each; --jsonl has no limit
@@ -52,52 +48,6 @@ _FIRST: Final = (_RAN_WELL, "late", "failed")  # of the totals
 _RAN: Final = frozenset(
     {Status.DONE, Status.NO_WORK, Status.FAILED, Status.KILLED, Status.INTERRUPTED}
 )
-
-
-@dataclass(slots=True)
-class PlanHistory:
-    scanned: tuple[Scanned, ...] = ()
-    entries: dict[str, Entry] = field(default_factory=dict)
-    lengths: dict[Origin, timedelta] = field(default_factory=dict)
-    costs: dict[Origin, float] = field(default_factory=dict)  # in US dollars, of one run
-
-    @classmethod
-    def of(cls, plans: Mapping[str, Sequence[Scanned]], view: PlanView) -> PlanHistory:
-        history = cls()
-        numbers: dict[KnownEntries, dict[int, Origin]] = {}
-        for name, scanned in plans.items():
-            known = view.of_file(name)
-            if known is None:
-                continue
-            items = [known.joined(one.item, is_broken=bool(one.broken)) for one in scanned]
-            # As they were while they were good: the simulated engine reads them broken.
-            for one, item in zip(scanned, items, strict=True):
-                history.scanned += (one._replace(item=item, broken="") if one.broken else one,)
-                if isinstance(item, Entry) and item.number:
-                    history.entries[item.address] = item
-                    numbers.setdefault(known, {})[item.number] = item.origin
-        for known, origins in numbers.items():
-            lengths, costs = connection.ask(known.place, partial(_runs_of, entries=origins))
-            history.lengths |= {origins[number]: length for number, length in lengths.items()}
-            history.costs |= {origins[number]: cost for number, cost in costs.items()}
-        return history
-
-    async def ledger(self, now: datetime) -> sqlite.SqliteLedger:
-        ledger = await sqlite.SqliteLedger.in_memory()
-        if not self.entries:
-            return ledger
-        await ledger.scan(_ORG, Scan(self.scanned), now=now, term=1)
-        for each in await ledger.entries():
-            was, item = self.entries.get(each.mark.address), each.item
-            if was is None or not isinstance(item, Entry):
-                continue
-            if was.ended_at is not None and was.ended_at <= now:
-                begun = structs.replace(item, ended_at=was.ended_at)
-                await ledger.write(1, partial(arming.begin_rule, entry=begun, now=now))
-            if (pause := was.pause) is not None and pause.covers(now):
-                own = {"note": pause.note, "until": pause.until}
-                await ledger.pause(each.number, now=pause.at, term=1, **own)
-        return ledger
 
 
 async def _runs_of(
@@ -178,22 +128,45 @@ def _by_day(receipts: Iterable[SimulatedReceipt], place: ZoneInfo) -> Iterator[S
         yield SimulatedDay(day, counts, odd)
 
 
-async def _taken_over(
-    history: PlanHistory, items: Sequence[Scanned], *, now: datetime
-) -> tuple[list[Listed], list[Filed]]:
-    """Return what a ledger knows that has taken over the plans."""
-    async with connection.opened(history.ledger(now)) as ledger:
-        await ledger.scan(_ORG, Scan(tuple(items)), now=now, term=1, patience=timedelta(0))
-        entries = await ledger.entries()
-        known = {each.number: history.entries.get(each.mark.address) for each in entries}
-        filed = await receipts_of(ledger, ())
-        return entries, [each for each in filed if not _has_receipt(known[each.entry], each)]
+@dataclass(frozen=True, slots=True)
+class PlanHistory:
+    """What ledgers know that have taken over the plans at the start."""
+
+    entries: list[Listed] = field(default_factory=list)
+    filed: list[Filed] = field(default_factory=list)
+    lengths: dict[Origin, timedelta] = field(default_factory=dict)
+    costs: dict[Origin, float] = field(default_factory=dict)  # in US dollars, of one run
+
+    @classmethod
+    def of(cls, view: PlanView, *, now: datetime) -> PlanHistory:
+        history = cls()
+        for place, root in enumerate(view.roots):
+            apart = place << 32  # two ledgers have the same numbers
+            known: dict[int, Origin] = {}
+            for each in (each for each in view.listed(root) if each.source == ORG):
+                if isinstance(item := root.item(each), Entry):
+                    if item.number:
+                        known[item.number] = item.origin
+                    item = _as_of(item, apart + each.number, now)
+                    own = {"number": item.number, "item": item, "pause": item.pause}
+                    history.entries.append(structs.replace(each, **own))
+            # About known ones more is decided than in a simulation.
+            for filed in (each for each in root.filed if each.entry > root.known_to):
+                own = {"number": apart + filed.number, "entry": apart + filed.entry}
+                history.filed.append(structs.replace(filed, **own))
+            if known and root.place is not None:
+                lengths, costs = connection.ask(root.place, partial(_runs_of, entries=known))
+                history.lengths.update((known[each], length) for each, length in lengths.items())
+                history.costs.update((known[each], cost) for each, cost in costs.items())
+        return history
 
 
-def _has_receipt(known: Entry | None, filed: Filed) -> bool:
-    """Tell whether the ledger of the plans has decided what a new one decides again."""
-    accounted_to = None if known is None else known.accounted_to
-    return accounted_to is not None and filed.receipt.planned_at <= accounted_to
+def _as_of(entry: Entry, number: int, now: datetime) -> Entry:
+    """Return an entry as if an engine had decided about it up to *now*."""
+    ended_at = entry.ended_at if entry.ended_at is None or entry.ended_at <= now else None
+    pause = entry.pause if entry.pause is not None and entry.pause.covers(now) else None
+    own = {"accounted_to": now, "ended_at": ended_at, "pause": pause, "number": number}
+    return structs.replace(entry, **own)
 
 
 @click.command()
@@ -227,15 +200,10 @@ def simulate(
     once. At most 2,000,000 scheduled times are simulated, or any number with --jsonl.
     """
     now, place = moments.moment_and_zone(start, tz=tz, root=plan_root(paths))
-    sources = Sources(paths, output)
-    plans = {
-        each.name: scan_plan(each.plan, file=each.name, zone_name=place.key) for each in sources
-    }
-    if not plans:
-        return sources.exit_code
-    settings = load(plan_root(paths))
     view = PlanView(paths, output, When(now, place.key), knows="ledger")
-    history, items = PlanHistory.of(plans, view), [*chain.from_iterable(plans.values())]
+    if not view.plans:
+        return view.exit_code
+    settings = load(plan_root(paths))
     capacity = gate.Capacity(settings.gate_slots, settings.crew_max_concurrent)
     breaks = [_outage(each, place) for each in outages]
     start_at = now.astimezone(UTC)
@@ -243,15 +211,15 @@ def simulate(
         if gap.at + gap.length <= start_at or gap.at >= start_at + timedelta(days=days):
             period = f"{days} days from {moment_text(start_at, place.key)}"
             raise click.UsageError(f"--outage {text} is outside the simulated {period}.")
-    known, filed = asyncio.run(_taken_over(history, items, now=start_at))
+    history = PlanHistory.of(view, now=start_at)
     if output.form is not Form.JSONL:
-        _refuse_too_many(count_times(known, start_at, timedelta(days=days)), days)
+        _refuse_too_many(count_times(history.entries, start_at, timedelta(days=days)), days)
     simulation = Simulation(
-        known,
+        history.entries,
         start_at,
         timedelta(days=days),
         capacity,
-        filed=filed,
+        filed=history.filed,
         outages=breaks,
         lengths=history.lengths,
     )
@@ -273,13 +241,16 @@ def simulate(
                 lines = [*_lines(simulation, receipts, place)]
             lines += [f"expected cost: {bill.words}"] if bill.runs else []
             echo("\n".join(lines))
-    unarmed = [one.item for one in items if isinstance(one.item, Unarmed) and one.item.is_error]
     # Of one that is known the last valid version is simulated.
-    wrong = {each.origin for each in unarmed if each.address not in history.entries}
-    if wrong := wrong.union(each.origin for found in plans.values() for each in doubles(found)):
+    armed = {each.item.origin for each in history.entries}
+    own = {"zone_name": place.key}
+    found = (entries_of(each.plan, file=each.name, **own) for each in view.plans.values())
+    items = chain.from_iterable(found)
+    wrong = [e for e in items if isinstance(e, Unarmed) and e.is_error and e.origin not in armed]
+    if wrong:
         count = "1 entry is" if len(wrong) == 1 else f"{len(wrong)} entries are"
         echo(f"horae: {count} not armed because of errors; see `horae check`", err=True)
-    return sources.exit_code or view.ledger_code
+    return view.exit_code
 
 
 def _refuse_too_many(times: int, days: int) -> None:

@@ -12,23 +12,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
-from msgspec import UNSET, structs
+from msgspec import UNSET, structs, to_builtins
 
 from horae.cli import connection, options, output as printing
 from horae.cli.connection import Place, read, read_any, write
 from horae.cli.moments import moment_or_length, parse_moment
 from horae.cli.options import option
 from horae.cli.output import Output, echo, print_answer, print_block, print_rows, print_table, safe
-from horae.cli.plan_root import PlanView, When, WrittenEntry, look_up, unread_data
+from horae.cli.plan_root import ask_files
 from horae.client import Client, EngineUnreachableError
 from horae.config import untrusted
 from horae.core import clock, decide, explain, ports, views
 from horae.core.budget import cost_text
-from horae.core.entry import Entry, PlanTask, Unarmed
 from horae.core.explain import length_text
-from horae.core.inbox import EntryFilter, EntrySort, EntryState, EntrySummary, filtered
+from horae.core.inbox import EntryFilter, EntrySort, EntryState
 from horae.core.receipt import GOING, RECEIPT_STATUSES, Status
-from horae.core.service import Service, beyond, check_calendar
+from horae.core.service import Service
 from horae.core.text import (
     QUOTED,
     in_zone,
@@ -53,6 +52,8 @@ _MOST_TIMES: Final = 10_000  # that `why` explains
 _SOURCES: Final = ("org", "board", "trigger", "crew")
 _UNREAD: Final = ("entry_not_found", "no_ledger", "asked_moment")
 _NO_ENGINE: Final = "no engine is running; `horae up` starts it"
+_NEW: Final = "new: no engine has read it yet; start one with `horae up`"
+_UNARMED: Final = EntryFilter((EntryState.UNARMED,), ("org",))
 _GUESS: Final = " (an estimate)"  # after the next tick of an agent, if no engine runs
 
 _entry = click.argument("entry", metavar="ENTRY")
@@ -362,8 +363,9 @@ def list_(
         if at is None and output.is_text:
             connection.say_source(engine)
     except connection.NoLedgerError:
-        rows = _written(place, output, wanted, order, now=now)
-        data = [unread_data(row) for row in rows]
+        rows = ask_files(place, lambda service: _known(service, wanted, order), output, at=given)
+        rows = [structs.replace(row, entry=0) for row in rows]
+        data = [_unread_data(row) for row in rows]
     names = ("entry", "title", "state", "rule", "last", "next")
     shown: dict[str, Any] = {"now": now, "zone_name": place.zone.key, "is_live": is_live}
     cells = (_list_cells(row, **shown) for row in rows)
@@ -381,23 +383,11 @@ async def _known(
             return rows
 
 
-def _written(
-    place: Place, output: Output, wanted: EntryFilter, sort: EntrySort, *, now: datetime
-) -> list[views.EntryRow]:
-    known: dict[EntrySummary, views.EntryRow] = {}
-    for item in PlanView((place.root,), output, When(now, place.zone.key)).items(with_tasks=False):
-        assert not isinstance(item, PlanTask), "without tasks"
-        zone_name = item.zone if isinstance(item, Entry) else place.zone.key
-        agents = item.agents if isinstance(item, Entry) else ()
-        if wanted.agent and wanted.agent not in agents:
-            continue
-        line = WrittenEntry(item, zone_name, now).line
-        where = 0, line.source, line.address, line.title, line.file, line.line
-        no_state = isinstance(item, Unarmed), False, False, False, 0
-        entry = EntrySummary(*where, *no_state, line.next_at, None, None, is_new=True)
-        more: dict[str, Any] = {"state": entry.state, "agents": agents, "last": None, "ends": ()}
-        known[entry] = views.EntryRow(**structs.asdict(line), **more)
-    return [known[each] for each in filtered(known, wanted, sort)[0]]
+def _unread_data(line: views.EntryLine) -> dict[str, object]:
+    """Return the line of an entry that no engine has read yet: it has no number, and no id."""
+    address = f"trigger:{line.title}" if line.source == "trigger" else line.address
+    own = {"entry": None, "first_seen_at": None, "armed": False, "address": address}
+    return {**to_builtins(line), **own}
 
 
 def _list_cells(
@@ -499,51 +489,51 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
     """
     asked, moment = explain.parse_ask(what), place.moment(at)
     most = _MOST_TIMES if output.is_text else limit  # in text, times with one reason count once
+    is_new = False
     try:
         said = _why(asked, what, place, limit=most, at=moment)
     except HoraeError as error:
-        if error.code not in _UNREAD or place.server is not None:
+        if error.code not in _UNREAD or place.server is not None or not os.path.isdir(place.root):
             raise
-        now = moment or clock.SystemClock().now()
-        found = look_up(asked.word, place, output, now=now)
-        if not found:
-            word, _, when = asked.word.rpartition("@")
-            is_entry = word.strip() and look_up(word.strip(), place, output, now=now)
-            if asked.start is None and is_entry:
-                raise explain.AskedMomentError(when.strip()) from None
+        try:
+            told = _why_in_files(asked, place, output, limit=most, at=moment)
+        except views.EntryNotFoundError:
             if isinstance(error, connection.NoLedgerError):
                 raise connection.NoLedgerError(error.directory, word=asked.word) from None
-            raise
-        for index, each in enumerate(found[:1] if output.form is printing.Form.JSON else found):
-            if index and output.is_text:
-                echo("")
-            written = replace(each, asked_at=_asked_at(asked, each.zone))
-            print_answer(output, written.why_data(), written.print)
-        return
-    if at is None and output.is_text:
+            raise error from None
+        said, is_new = told, True
+    if at is None and output.is_text and not is_new:
         connection.say_source(connection.engine_of(place))
     entry = said.entry if place.server else next(_in_zone([said.entry], place.zone.key))
     shown = structs.replace(said, entry=entry)
-    print_answer(output, said, lambda: _print_why(shown, limit, said.entry.zone))
-    is_written = entry.source == "org" and entry.gone_at is None and place.server is None
-    if not output.is_text or not is_written:
+    data = {**to_builtins(said), "entry": _unread_data(said.entry)} if is_new else said
+    print_answer(output, data, lambda: _print_why(shown, limit, said.entry.zone, is_new=is_new))
+    if is_new or not output.is_text or place.server or entry.source != "org" or entry.gone_at:
         return
-    for each in look_up(entry.title, place, output, now=said.at):  # what has the same name
-        item = each.item  # if it is armed it is the entry, perhaps on another line
-        if isinstance(item, Entry) or item.origin == entry.origin or item.address != entry.address:
-            continue
-        echo("")
-        each.print()
+    for each in ask_files(place, lambda service: service.entry_list(_UNARMED), output).entries:
+        if each.title == entry.title and each.origin != entry.origin:  # it has the same name
+            echo(f"\n{each.title}  {each.origin}\nnot armed: {each.reason}")
 
 
-def _asked_at(asked: explain.WhyQuestion, zone_name: str) -> datetime | None:
-    try:
-        window = asked.window(zone_name)
-    except OverflowError:
-        raise beyond() from None
-    if window is not None:
-        check_calendar(window.start, window.end)
-    return window and window.start
+def _why_in_files(
+    asked: explain.WhyQuestion, place: Place, output: Output, **how: Any
+) -> views.WhyLines:
+    """Return why an entry of the plan files runs or does not, before an engine has read it."""
+    limit, at = how["limit"], how["at"]
+    told = ask_files(
+        place, lambda service: service.why(asked, limit=limit), output, at=at, word=asked.word
+    )
+    is_guess = told.entry.source == "crew"
+    answers = [
+        structs.replace(
+            each,
+            way=UNSET,  # the entry has no number yet
+            said=f"{each.said}{_GUESS}" if is_guess and each.moment else each.said,
+            estimate=each.estimate or is_guess,
+        )
+        for each in told.answers
+    ]
+    return structs.replace(told, answers=tuple(answers))
 
 
 def _why(
@@ -569,7 +559,7 @@ def _why(
     return explain.at_the_gate(said, dict.fromkeys(waiting, _NO_ENGINE))
 
 
-def _print_why(said: views.WhyLines, limit: int, rule_zone: str) -> None:
+def _print_why(said: views.WhyLines, limit: int, rule_zone: str, *, is_new: bool) -> None:
     entry = said.entry
     since, kept = "", "with the parts that can be read"
     if entry.broken_at is not None:
@@ -578,7 +568,8 @@ def _print_why(said: views.WhyLines, limit: int, rule_zone: str) -> None:
     broken = entry.broken and f"broken{since}: {entry.broken}; it stays armed {kept}"
     end = "closed or removed" if entry.source == "board" else "gone"
     facts = (
-        f"{entry.title}  {entry.origin}  entry {entry.entry}",
+        f"{entry.title}  {entry.origin}" + ("" if is_new else f"  entry {entry.entry}"),
+        _NEW if is_new and not entry.reason else "",
         entry.rule and with_zone(entry.rule, rule_zone),
         f"{end} since {moment_text(entry.gone_at, entry.zone)}" if entry.gone_at else "",
         _rest(entry.pause, entry.zone),

@@ -23,7 +23,7 @@ from horae.cli.sources import plan_root
 from horae.config import load
 from horae.core import entry as rules
 from horae.core.due import due as due_lines
-from horae.core.entry import AfterRule, Entry, OnDemandRule, PlanTask, Unarmed
+from horae.core.entry import AfterRule, Entry, OnDemandRule, Unarmed
 from horae.core.explain import entry_policy_words, stamp
 from horae.core.project import Moment, project, seams
 from horae.core.text import (
@@ -43,8 +43,6 @@ from horae.org.check import planning_findings
 from horae.org.plan import Headline, parse_timestamp
 from horae.sources.plans.arming import item_at, once_wall, rule_of, rule_text, scan_plan
 from horae.timing.cron import Cron, is_phrase
-from horae.timing.phrases import PhraseError, compile_phrase
-from horae.timing.phrases.tokens import tokens_of
 from horae.timing.zone import local, zone
 
 _FEW: Final = 4  # so many fires of one entry on one day have a line each
@@ -170,6 +168,8 @@ def next_(
 
 def _rule_of_phrase(text: str, place: str, now: datetime, output: Output) -> rules.Rule:
     """Return the rule that a phrase means, and say on stderr how it is written."""
+    from horae.timing.phrases import PhraseError, compile_phrase  # plans seldom have one
+
     try:
         compiled = compile_phrase(text)
     except PhraseError as error:
@@ -281,15 +281,13 @@ def _show_agenda(
     when = when._replace(now=start)
     place, end = zone(when.zone), start + timedelta(days=days)
     lines: list[AgendaLine] = []
-    for item in view.items():
-        if isinstance(item, Entry):
-            lines += _fire_lines(item, when, end, is_guess=view.is_guess(item))
-        elif isinstance(item, PlanTask):
-            origin = item.origin
-            for what, at in (("scheduled", item.scheduled), ("deadline", item.deadline)):
-                if at is not None and when.now < at <= end:
-                    own = (what, item.title, when.zone)
-                    lines.append(AgendaLine(at, origin.file, origin.line, *own))
+    for item in view.entries():
+        lines += _fire_lines(item, when, end, is_guess=view.is_guess(item))
+    for task in view.tasks():
+        for what, at in (("scheduled", task.scheduled), ("deadline", task.deadline)):
+            if at is not None and when.now < at <= end:
+                own = (task.origin.file, task.origin.line, what, task.title, when.zone)
+                lines.append(AgendaLine(at, *own))
     lines.sort(key=lambda line: (line.day(place), line))
 
     def show() -> None:
@@ -337,7 +335,7 @@ def _fire_lines(entry: Entry, when: When, end: datetime, *, is_guess: bool) -> I
 
 def _show_due(paths: Sequence[str], when: When, *, days: int, output: Output) -> int:
     view = PlanView(paths, output, when)
-    items = [*view.items()]
+    items = [*view.items(), *view.tasks()]
     lines = due_lines(items, now=when.now, horizon=timedelta(days=days))
     ticks = {item.origin for item in items if isinstance(item, Entry) and view.is_guess(item)}
     lines = [replace(line, reason=_GUESS) if line.origin in ticks else line for line in lines]
@@ -390,9 +388,7 @@ def explain(what: str, *, at: str | None, tz: str | None, output: Output) -> Non
     when = When.of(at, tz, paths=[place[1]] if place else ())
     if place is not None:
         found, headline = _at_place(place[1], int(place[2]), when)
-        known = PlanView((place[1],), output, when).of_file(place[1])
-        counted = rules.anchored_item(found, now=when.now)
-        found = counted if known is None else known.joined(found)
+        found = PlanView((place[1],), output, when).known(found)
     else:
         found, headline = _of_text(what, when.zone if tz else None)
         found = rules.anchored_item(found, now=when.now)
@@ -422,6 +418,8 @@ def _of_text(text: str, zone_name: str | None) -> tuple[Entry | Unarmed, Headlin
         is_minutes = length[2].startswith("m")
         cron = f"*/{length[1]} * * * *" if is_minutes else f"0 */{length[1]} * * *"
         raise click.UsageError(f"{text!r} is not a cron expression; write {cron!r}.")
+    from horae.timing.phrases.tokens import tokens_of
+
     if text.strip().isalpha() and tokens_of(text)[0].symbol == ".":  # no word of a phrase
         remedy = f"use `horae why {text.strip()}`, or name its line, such as plan.org:7."
         what = "is not a cron expression, a timestamp or FILE:LINE"

@@ -120,6 +120,7 @@ class Service:
     unassigned: Callable[[str], Awaitable[str]] | None = None
     refuse_start: Callable[[], None] = lambda: None  # raises an error while nothing can start
     is_over: bool = False  # no engine runs: what the ledger has as running has ended
+    is_new: bool = False  # no engine has read these entries
     refuse_name: Callable[[str], None] | None = None  # raises an error for an ambiguous address
     agent_state: Callable[[str], views.AgentState] = lambda _: views.AgentState()
     spending: Callable[[], Spending] | None = None  # the budgets shared by several entries
@@ -353,7 +354,7 @@ class Service:
         with_gone = EntryState.GONE in entry_filter.states
         known = await self.ledger.summaries(with_gone=with_gone or entry_filter.with_gone)
         if self.is_over:
-            known = [_not_running(each) for each in known]
+            known = [_not_running(each)._replace(is_new=self.is_new) for each in known]
         known, wholes = fold_parts(known)
         if numbers is not None:
             known = [each for each in known if each.number in numbers]

@@ -28,7 +28,7 @@ from horae.core.ports import FRESH_LEDGER, LedgerDamagedError, LedgerWholeError,
 from horae.core.private import replace_durably
 from horae.core.receipt import Reason, ReasonCode
 from horae.store import arming, database
-from horae.store.database import PATIENCE, looking_into
+from horae.store.database import PATIENCE, looking_into, sqlite_errors
 from horae.store.ledger import CallQueue, SqlLedger, Transaction
 from horae.store.lock import Lock, LockUse
 from horae.store.sql import theme
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_ABOUT_ENTRIES: Final = ("entry", "known_file", "trigger")
 _TERM: Final = theme("term")["current"]
 _RESTORING: Final = theme("restore")
 _NIGHTLY: Final = re.compile(r"ledger-[0-9]{4}-[0-9]{2}-[0-9]{2}\.db")
@@ -127,6 +128,13 @@ class SqliteLedger(SqlLedger):
     async def in_memory(cls) -> SqliteLedger:
         connection = database.open_memory()
         return cls(None, writer=connection, reader=connection)
+
+    async def draft(self) -> SqliteLedger:
+        """Return a ledger in memory with the entries of this one, and none of its receipts."""
+        made = await SqliteLedger.in_memory()
+        with sqlite_errors(self.place):
+            database.copy_tables(self._reader, made._writer, _ABOUT_ENTRIES)  # noqa: SLF001 - ours
+        return made
 
     async def close(self) -> None:
         await self._read_queue.do(self._reader.close)

@@ -40,10 +40,9 @@ from horae.sources.board.recycle import NET
 from horae.sources.board.runner import RecycleRunner
 from horae.sources.board.source import (
     BoardSource,
-    Hours,
     add_event,
     check_board,
-    hours_of,
+    waiting_tasks,
 )
 from horae.sources.board.tasks import Board, CommittedBoard, TaskFileError
 from horae.store.sqlite import SqliteLedger
@@ -383,15 +382,18 @@ def test_its_policy_is_written_beside_its_schedule(root: Path, field: str) -> No
 
 
 def hours(root: Path, now: datetime = WEDNESDAY) -> list[tuple[str, str]]:
-    found = hours_of(Board.below(root), now=now)
-    assert found.problems == ()
+    board = Board.below(root)
     moments = [
         (each.title, key_time(coming.at))
-        for each in found.items
-        if isinstance(each, Entry) and (coming := next_moment(each, now - 7 * DAY)) is not None
+        for each in (found.item for found in scanned(BoardSource(board, now=lambda: now)).entries)
+        if isinstance(each, Entry)
+        and not is_net(each)
+        and (coming := next_moment(each, now - 7 * DAY)) is not None
     ]
     gates = [
-        (f"until {each.title}", key_time(each.scheduled)) for each in found.gates if each.scheduled
+        (f"until {each.title}", key_time(each.scheduled))
+        for each in waiting_tasks(board, now=now)
+        if each.scheduled
     ]
     return moments + gates
 
@@ -467,10 +469,10 @@ def test_check_shows_what_is_odd_at_its_field_and_both_of_two_files_with_one_num
 def test_people_see_what_cannot_be_read_beside_the_rest(root: Path) -> None:
     put(root, "1.md", "---\nid: 1\n")
     put(root, "2.md", task(2, "cron_schedule: 0 25 * * *"))
-    found = hours_of(Board.below(root), now=WEDNESDAY)
+    found = scanned(BoardSource(Board.below(root), now=wednesday))
     assert len(found.problems) == 1
-    assert [str(each.origin) for each in found.items] == ["board/tasks/2.md:4"]
-    assert hours_of(Board.below(root / "nowhere"), now=WEDNESDAY) == Hours((), (), ())
+    assert "board/tasks/2.md:4" in [str(each.item.origin) for each in found.entries]
+    assert waiting_tasks(Board.below(root / "nowhere"), now=WEDNESDAY) == []
 
 
 class BoardStage:

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
@@ -28,7 +28,7 @@ from horae.core import entry as core
 from horae.core.entry import Entry, Origin, Unarmed, Work
 from horae.core.receipt import Filed, Status
 from horae.core.source import Mark, Scan, Scanned, digest_of
-from horae.errors import HoraeError, ScheduleError
+from horae.errors import ScheduleError
 from horae.files.read import Content, PlanFileError, PlanMissingError, head_of, read_plan, told
 from horae.org.plan import Diagnostic, Severity
 from horae.sources.board import ELSEWHERE, recycle
@@ -138,14 +138,9 @@ class BoardSource:
         return (*_recurring(task, content, file, self._clock()), *_open(task, content, file))
 
 
-class Hours(NamedTuple):
-    items: tuple[Entry | Unarmed, ...]
-    gates: tuple[core.PlanTask, ...]
-    problems: tuple[HoraeError, ...]
-
-
-def hours_of(board: Board, *, now: datetime) -> Hours:
-    gates: list[core.PlanTask] = []
+def waiting_tasks(board: Board, *, now: datetime) -> list[core.PlanTask]:
+    """Return the tasks that wait for a time, unless their schedule has that time, too."""
+    found: list[core.PlanTask] = []
 
     def understand(content: Content, file: str) -> tuple[Scanned, ...]:
         task = card_of(content).task
@@ -156,17 +151,12 @@ def hours_of(board: Board, *, now: datetime) -> Hours:
             except ScheduleError:
                 is_told = False
             if not is_told:
-                line = task.fields.places["scheduled_for"].line
-                gates.append(
-                    core.PlanTask(Origin(file, line), task.title, at.astimezone(UTC), None)
-                )
-        return tuple(_recurring(task, content, file, now))
+                origin = Origin(file, task.fields.places["scheduled_for"].line)
+                found.append(core.PlanTask(origin, task.title, at.astimezone(UTC), None))
+        return ()
 
-    scan = board.cache(understand, "").look({})
-    items = (each.item for each in scan.entries)
-    problems = (each for each in scan.problems if not isinstance(each, PlanMissingError))
-    shown = tuple(item for item in items if not core.is_net(item))
-    return Hours(shown, tuple(gates), tuple(problems))
+    board.cache(understand, "").look({})
+    return found
 
 
 def check_board(board: Board, *, now: datetime, crew: Members = NOBODY) -> list[Diagnostic]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from shlex import quote
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -117,9 +118,11 @@ def entries_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[Entry | Una
         yield behind.get(item.origin, item) if isinstance(item, Entry) else item
 
 
-def twins(found: Iterable[Scanned]) -> Iterator[tuple[Entry | Unarmed, Origin]]:
+def twins(
+    found: Iterable[Scanned], known: Mapping[str, Origin] = MappingProxyType({})
+) -> Iterator[tuple[Entry | Unarmed, Origin]]:
     """Yield each item that shares its address with another one, and where that is."""
-    seen: dict[str, Origin] = {}
+    seen = dict(known)
     items = [each.item for each in found]
     # One that is unreadable is behind any that is armed.
     for item in sorted(items, key=lambda item: not isinstance(item, Entry)):
@@ -129,13 +132,16 @@ def twins(found: Iterable[Scanned]) -> Iterator[tuple[Entry | Unarmed, Origin]]:
                 yield item, first
 
 
-def doubles(found: Iterable[Scanned]) -> Iterator[Unarmed]:
-    for item, first in twins(found):
+def doubles(
+    found: Iterable[Scanned], known: Mapping[str, Origin] = MappingProxyType({})
+) -> Iterator[Unarmed]:
+    """Yield the entries whose address is that of another one: of a *known* one, else the first."""
+    for item, first in twins(found, known):
         name = item.address.removeprefix("id:")
         reason = f"{first} has the same name; give one of the two an :ID:"
         if name != item.address:
             reason = f"{first} has the same :ID: {name}; change one of them"
-        yield Unarmed(item.address, item.origin, item.title, reason, is_error=True)
+        yield Unarmed(item.origin.place, item.origin, item.title, reason, is_error=True)
 
 
 def entries(text: str, *, name: str = "-", zone: str = "UTC") -> list[Entry]:

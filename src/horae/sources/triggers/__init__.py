@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Final
 
 from horae.sources import late
 
+FOLDER: Final = ".agentd"  # of its files in a plan root
+
 # Below which its routes are.
 PATHS: Final = (
     r"/(?:health|workflows|webhooks|agents|api/v1/(?:trigger(?:s|-agents|-files)|approvals))"

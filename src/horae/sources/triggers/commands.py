@@ -25,11 +25,11 @@ from horae.core.entry import PROPERTIES, phrase_cron
 from horae.core.receipt import ReasonCode, Status
 from horae.core.text import in_zone
 from horae.errors import Exit, HoraeError
-from horae.sources.triggers import files
+from horae.sources.triggers import FOLDER, files
 from horae.sources.triggers.kinds import TriggerError, config_of, kind_of
 from horae.sources.triggers.rules import OPTIONS, parse_json
 from horae.sources.triggers.service import TriggerConflictError, TriggerNotFoundError
-from horae.sources.triggers.source import FOLDER, Folder, read_folder, unread_hint
+from horae.sources.triggers.source import Folder, read_folder, unread_hint
 from horae.sources.triggers.views import (
     Approval,
     Dispatch,

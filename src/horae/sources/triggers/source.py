@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from horae.core.ports import LedgerError
 from horae.core.receipt import FINAL, Filed
@@ -25,14 +25,13 @@ from horae.errors import Exit, HoraeError
 from horae.files import read
 from horae.files.read import PlanFileError, PlanMissingError, printable
 from horae.org.plan import Diagnostic, Severity
-from horae.sources.triggers import files
+from horae.sources.triggers import FOLDER, files
 from horae.sources.triggers.files import DefinitionFile, is_workflow, parse_agent, parse_workflow
 from horae.sources.triggers.store import NAME, TriggerStore
 
 if TYPE_CHECKING:
     from horae.sources.triggers.service import Triggers
 
-FOLDER: Final = ".agentd"
 SUBFOLDERS: Final = ("agents", "workflows")
 SUFFIXES: Final = (".yml", ".yaml")
 LIMIT: Final = 1 << 20  # bytes of one file
@@ -189,6 +188,7 @@ class Synced(NamedTuple):
     is_whole: bool
     # Files that are not valid, and why; None: unknown.
     broken: Mapping[str, str] | None = None
+    workflows: Sequence[DefinitionFile] = ()
 
 
 async def sync(
@@ -244,7 +244,8 @@ async def sync(
     names |= {each.file: each.name for each in folder.workflows}
     removed = await files.plan_removed(triggers.store, names, f"{FOLDER}/")
     await files.apply_changes(triggers, removed)
-    return Synced([*changes, *removed], wrong, is_whole=not folder.unread, broken=broken)
+    told: dict[str, Any] = {"broken": broken, "workflows": folder.workflows}
+    return Synced([*changes, *removed], wrong, is_whole=not folder.unread, **told)
 
 
 def unread_hint(root: str) -> str:
