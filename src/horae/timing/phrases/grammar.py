@@ -16,7 +16,7 @@ from itertools import product
 from typing import Final, NamedTuple, TypeAlias
 
 from horae.timing.cron_words import LENGTHS
-from horae.timing.phrases.tokens import WEEK, WEEKEND, WORKDAYS, Token
+from horae.timing.phrases.tokens import HALF, TWO_WAYS, WEEK, WEEKEND, WORKDAYS, Token
 
 Every = tuple[int, str]  # so many of s, min, h, d, w, m, y
 WORKING: Final = 7  # in an nth: any working day
@@ -205,20 +205,22 @@ def _every(tokens: Sequence[Token]) -> Say:
     return Say(every=every, of=of, strict=every == (1, "d"), recurs=True)
 
 
+_TURNS: Final = {(3, "m"): "q", (6, "m"): "y"}
+
+
 def _often(tokens: Sequence[Token]) -> Say:
-    kind, value = tokens[-1].value
-    if kind == "either":
-        two = Say(count=value, recurs=True), Say(every=normal(*value), recurs=True)
+    number, unit = every = tokens[-1].value
+    if number == TWO_WAYS:
+        two = Say(count=(2, unit), recurs=True), Say(every=normal(2, unit), recurs=True)
         return Say(either=two, recurs=True, asks="once in two of them, or twice in each?")
-    if kind == "count":
-        return Say(count=value, recurs=True)
+    if number == HALF:
+        return Say(count=(2, unit), recurs=True)
     if _symbols(tokens) == "NQ":  # three-hourly
-        return Say(every=normal(tokens[0].value * value[0], value[1]), recurs=True)
+        return Say(every=normal(tokens[0].value * number, unit), recurs=True)
     if len(tokens) > 1:  # twice daily
-        return _count([*tokens[:-1], tokens[-1]._replace(value=value)])
+        return _count(tokens)
     part = "night" if tokens[-1].text.lower() == "nightly" else ""
-    of = {(3, "m"): "q", (6, "m"): "y"}.get(value, "")
-    return Say(every=value, of=of, part=part, recurs=True)
+    return Say(every=every, of=_TURNS.get(every, ""), part=part, recurs=True)
 
 
 def _count(tokens: Sequence[Token]) -> Say:
@@ -278,34 +280,28 @@ def _mdays(tokens: Sequence[Token]) -> Say:
 
 
 def _dates(tokens: Sequence[Token]) -> Say:
-    symbols = _symbols(tokens)
+    symbols, named = _symbols(tokens), _values(tokens, "W")
+    given = {token.value for token in tokens if token.symbol == "d"}
     pairs = {token.value for token in tokens if token.symbol == "X"}
-    pairs |= {(token.value.month, token.value.day) for token in tokens if token.symbol == "d"}
-    years = _values(tokens, "Y") | {token.value.year for token in tokens if token.symbol == "d"}
-    months, days, first = list[int](), list[int](), ""
-    for symbol, value, *_ in [t for t in tokens if t.symbol in "MNO2"]:
-        kind = "M" if symbol == "M" else "N"
-        first = first or kind
-        if kind == first and months and days:
-            pairs, months, days = pairs | set(product(months, days)), [], []
-        (months if kind == "M" else days).append(value)
-    pairs |= set(product(months, days))
+    pairs |= {(each.month, each.day) for each in given}
+    is_month_first = re.search("[MNO2]", f"{symbols}N")[0] == "M"  # type: ignore[index]
+    form = "M[^NO2]*[NO2][^M]*" if is_month_first else "[NO2][^M]*M[^NO2]*"
+    for group in re.finditer(form, symbols):
+        part = tokens[slice(*group.span())]
+        pairs |= {*product(_values(part, "M", 12), _values(part, "NO2"))}
     if any(not 1 <= day <= LENGTHS[month - 1] for month, day in pairs):
         return Say(asks="there is no such date; which day is meant?")
-    named = _values(tokens, "W")
-    for year, (month, day) in product(years, pairs):
-        is_date = named and day <= monthrange(year, month)[1]
-        if is_date and date(year, month, day).weekday() not in named:
-            return Say(asks="this date is another day of the week; which one is meant?")
+    years = _values(tokens, "Y") | {each.year for each in given}
+    real = [date(y, m, d) for y, (m, d) in product(years, pairs) if d <= monthrange(y, m)[1]]
+    if named and any(day.weekday() not in named for day in real):
+        return Say(asks="this date is another day of the week; which one is meant?")
     if symbols[0] in "gF":
-        if len(pairs) != 1 or len(years) != 1:
-            return Say(asks="starting on which date?")
-        ((month, day),), (year,) = pairs, years
-        return Say(starts=date(year, month, min(day, monthrange(year, month)[1])))
-    of_months, of_days = (frozenset(values) for values in zip(*pairs, strict=True))
+        is_one = len(real) == 1
+        return Say(starts=real[0]) if is_one else Say(asks="starting on which date?")
+    months, days = (frozenset(values) for values in zip(*pairs, strict=True))
     recurs = symbols[0] == "e" or len(pairs) > 1
-    if len(pairs) == len(of_months) * len(of_days):
-        return Say(mdays=of_days, months=of_months, years=years, recurs=recurs)
+    if len(pairs) == len(months) * len(days):
+        return Say(mdays=days, months=months, years=years, recurs=recurs)
     return Say(dates=frozenset(pairs), years=years, recurs=recurs)
 
 

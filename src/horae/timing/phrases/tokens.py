@@ -30,7 +30,8 @@ class Token(NamedTuple):
 
 
 # A symbol, and the words that it stands for; `word=value` where the word is not the value.
-# A unit is `1h`; a frequency word says so many units, so many a unit (`2xw`), or either (`?w`).
+# A unit is `1h`; a frequency word says so many units, HALF of one, or TWO_WAYS to read it.
+HALF, TWO_WAYS = 0, -2
 _TABLE: Final = {
     "e": "every each all", "h": "the", "a": "a an per", "@": "at", "o": "on", "i": "in during",
     "f": "of", "F": "from between", "&": "and & plus", "x": "except excluding but without",
@@ -54,15 +55,15 @@ _TABLE: Final = {
     "Q": "minutely=1min hourly=1h halfhourly=30min semihourly=30min quarterhourly=15min daily=1d"
     " nightly=1d weekly=1w fortnightly=2w monthly=1m quarterly=3m halfyearly=6m semiyearly=6m"
     " semiannual=6m semiannually=6m halfannually=6m yearly=1y annual=1y annually=1y biennial=2y"
-    " biennially=2y semiweekly=2xw semimonthly=2xm biweekly=?w bimonthly=?m biyearly=?y"
-    " biannual=?y biannually=?y",
+    " biennially=2y semiweekly=0w semimonthly=0m biweekly=-2w bimonthly=-2m biyearly=-2y"
+    " biannual=-2y biannually=-2y",
 }  # fmt: skip
 _DAYS: Final = {
     ("S", WORKDAYS): "weekdays workdays", ("S", WEEKEND): "weekends",
     ("S", frozenset({0, 2, 4})): "mwf", ("S", frozenset({1, 3})): "tth tuth",
     ("s", WORKDAYS): "weekday workday", ("s", WEEKEND): "weekend",
 }  # fmt: skip
-_UNIT: Final = re.compile(r"(\d*)(\??x?)([a-z]+)")
+_UNIT: Final = re.compile(r"(-?\d+)([a-z]+)")
 # Several words that are one symbol.
 _IDIOMS: Final = {
     r"(?:one[ -](?:time|off)|just once|only once|once)[ -]only": ("1", None),
@@ -100,10 +101,8 @@ def _lexicon() -> dict[str, tuple[str, Any]]:
         for each in text.split():
             word, _, value = each.partition("=")
             words[word] = symbol, int(value) if value.lstrip("-").isdigit() else value or word
-            if symbol in "UQ" and (unit := _UNIT.fullmatch(value)):
-                every = int(unit[1] or 2), unit[3]
-                kind = {"x": "count", "?": "either"}.get(unit[2], "every")
-                words[word] = symbol, every if symbol == "U" else (kind, every)
+            if unit := _UNIT.fullmatch(value):
+                words[word] = symbol, (int(unit[1]), unit[2])
     for meaning, text in _DAYS.items():
         words |= dict.fromkeys(text.split(), meaning)
     for day, name in enumerate(map(str.lower, DAY_NAMES)):
