@@ -100,6 +100,7 @@ def test_a_phrase_is_read_as_meant_or_asked_about(row: dict[str, Any]) -> None:
         ("Thursdays 16h", "0 16 * * THU"),
         ("Thursdays 16.15", "15 16 * * THU"),
         ("last Friday of the quarter at 17:00", "0 17 * MAR-DEC/3 FRIL"),
+        ("weekdays at 9 and 12, weekends at 10", "0 9,12 * * MON-FRI; 0 10 * * SAT,SUN"),
         ("Mo-Fr 9:00", "0 9 * * MON-FRI"),
         ("on alternate days at 7:00", "<2001-01-01 Mon 07:00 ++2d>"),
         ("every 4 hours, starting 2026-09-14 06:51", "<2026-09-14 Mon 06:51 ++4h>"),
@@ -142,6 +143,8 @@ def test_a_phrase_becomes_plain_cron(phrase: str, rule: str) -> None:
         ("every hour on the 15th except Fridays", "on the 15th", "two kinds of days"),
         ("weekly on the 15th at 9:00", "weekly", "two rhythms"),
         ("weekdays 17:30 :45", "17:30", "two times"),
+        ("daily at 9 and at 17 on Fridays", "daily at 9 and at 17 on Fridays", "which days?"),
+        ("weekdays 8am, 10am weekends", "weekdays 8am, 10am weekends", "which days?"),
         ("every other Friday in March at 9:30", "every other Friday", "counted from a date?"),
     ],
 )

@@ -474,7 +474,21 @@ def phrases_of(tokens: Sequence[Token]) -> list[Said]:
             said = Said(first, end, says, (*pieces, *said.pieces))
         found.append(said)
         at = end
-    return [said._replace(says=tuple(map(_whole, said.says))) for said in found]
+    return [said._replace(says=tuple(map(_whole, _asked(said)))) for said in found]
+
+
+def _kind(say: Say) -> str:
+    if say.weekdays:
+        return "w"
+    is_day = say.kinds or say.every == (1, "d")
+    return "d" if is_day else "m" if len(say.times) > 1 else "t" if say.has_time else "."
+
+
+def _asked(said: Said) -> tuple[Say, ...]:
+    """Return the statements of a phrase; daily at 9 and at 17 on Fridays is a question."""
+    if not re.search("[wd]mw(?![mt])", "".join(_kind(say) for *_, say in said.pieces)):
+        return said.says
+    return (Say(asks="which times are those of which days? divide them by a semicolon"),)
 
 
 def join(one: Say, other: Say) -> Say | None:
