@@ -38,8 +38,9 @@ _ENOUGH: Final = 400  # days, more than a year of a daily rule
 _LENGTH: Final = {"d": 1.0, "w": 7.0, "m": 30.44, "y": 365.25}  # in days
 _SHORT: Final = {"s": 1, "min": 60, "h": 3600}  # in seconds
 _DAY: Final = 1440
+_LEAD: Final = 30  # minutes
 _CRON: Final = re.compile(  # Cron: 0 4 * * *
-    r"(?im)^[ \t#*+-]*(?:cron(?:tab)?|schedule)[ \t]*:[ \t]*[`=~]?"
+    r"(?im)^[ \t#*+-]*(?:cron(?:tab)?(?: (?:line|entry|expression))?|schedule)[ \t]*:[ \t]*[`=~]?"
     r"((?:[\d*][\w*/,#-]*[ \t]+){4}[\w*/,#-]+)"
 )
 
@@ -101,11 +102,19 @@ def drift(text: str, rule: Rule, *, zone_name: str = "UTC", has_time: bool = Tru
         is_weak = manner == "name" or (place, manner) == (ClaimPlace.BODY, "said")
         dayless = [replace(say, weekdays=frozenset()) for say in says]
         # The time of a single weekday must be that of the rule.
-        is_other = manner == "single" and (every[-1].once or _broken(dayless, every))
+        is_other = manner == "single" and bool(every[-1].once or _broken(dayless, every))
+        is_other |= place is ClaimPlace.TITLE and _is_ahead(says, every[-1])
         if lost and not (lost == "days" and (may_choose or (is_weak and others))) and not is_other:
             meant = _proposed(says, every[0], rule, zone_name)
             found.append(Drift(start, end, text[start:end], place, means, meant))
     return sorted(found)
+
+
+def _is_ahead(says: Sequence[Say], series: Series) -> bool:
+    """Whether words are a time alone, soon after that of the rule: tea with Jo, 15:00."""
+    times = {placed(clock, say.part).minute for say in says for clock in say.times}
+    is_alone = len(times) == 1 and not any(say.recurs or say.kinds for say in says)
+    return is_alone and any(0 < min(times) - at <= _LEAD for at in series.times)
 
 
 def _proposed(says: Sequence[Say], series: Series, rule: Rule, zone_name: str) -> str:

@@ -121,7 +121,11 @@ _RULES: Final = (
     ("tb", "<ANY>", ""),
     # It closes the clause, or what comes before a preposition.
     ("tb", r"(?:(?:it|this|is|it's|a|the) )+<Q> (?:<SELF>)\b", "self"),
-    ("b", r"(?:it|this|it's)(?: one)? (?:is )?an? <Q> |(?:.* )?as an? <Q> (?:<SELF>)\b", "self"),
+    (
+        "b",
+        r"(?:it|this|it's)(?: one)? (?:is )?(?:an?|our) <Q> |(?:.* )?as an? <Q> (?:<SELF>)\b",
+        "self",
+    ),
     ("b", r"(?!.* (?:<EMB>|<BE>) ).* , <Q>$", "said"),
     ("tb", "(?!.*<O>).*»(?!<STOP>)", ""),
     ("t", r"(?!.*, «)(?:.* )?(?:(?:<EMB>|<BE>) (?:.* )?|\( (?:<DET>) .*)«", ""),
@@ -131,7 +135,6 @@ _RULES: Final = (
     ("tb", r"<IDLE>.*(?:\b(?:for|about|before|after|until|with) [^,]*<T>|<T> [^)])", ""),
     ("tb", r"<IDLE>(?:\S+ <T>|.*<b>)", ""),
     ("tb", r"(?:.*\babout\b|(?:remind|tell|ask)\b.*\bto\b).*[^,( ] (?:<n>|<T>)", ""),
-    ("t", "(?:pick|meet|join|call|attend|drive) .*<T>", ""),
     ("t", ".*<T>", "said"),
     ("t", r"\S+(?: (?:up|in|out) [^«]*)? ?<u> (?![,)]|at\b|on\b|$)", ""),
     ("tb", r"(?:prepare|book|plan)\b.*\bfor\b|(?:.* )?(?:before|after) .*«", ""),
@@ -159,7 +162,7 @@ _OTHER: Final = re.compile(  # a label that says when something else is, and one
 )
 _LABEL: Final = re.compile(
     r".*\b(?:frequency|cadence|schedule|interval|recurrence|rhythm|timing|often|periodicity|cycle"
-    rf"|{_CLASSES['RUN']})\b|(?:(?:start|job|\w+ing) )?(?:when|days?|times?|hours|every|at|period)$"
+    rf"|{_CLASSES['RUN']})\b|(?:(?:job|exec\w+|schedul\w+) )?(?:when|days?|times?|every|at|period)$"
 )
 # Not read: drawers, blocks, planning, keywords, tables, quotations (whole lines); then links,
 # stamps, code, quotations, struck text, addresses, paths, and words glued to a sign.
@@ -175,7 +178,7 @@ _INLINE: Final = re.compile(
     r"|(?<![\w=])=[^=\n]{1,300}=(?!\w)|(?<![\w~])~[^~\n]{1,300}~(?!\w)|`[^`\n]{1,300}`"
     r"|(?<![\w+])\+[^+\s][^+\n]{0,300}\+(?!\w)|\"[^\"\n]{0,300}\"|“[^”\n]{0,300}”"
     r"|«[^»\n]{0,300}»|„[^“”\n]{0,300}[“”]|(?<!\w)['‘][^'’\n]{1,300}['’](?!\w)"
-    r"|(?<!\S)[/~.#$%\\]++[A-Za-z]\S*+|(?<!\S)(?:@|--?)[A-Za-z]\S*+"
+    r"|(?<!\S)[/~.#$%\\]++[A-Za-z]\S*+|(?<!\S)(?:@(?!(?:noon|midnight|hourly|daily|weekly|monthly|yearly)\b)|--?)[A-Za-z]\S*+"
     r"|(?<![\w/])\w++(?:://\S*+|(?:/\w++)+\.\w++)|(?<!\w)[^\W\d_]{2,}+\.[^\W\d_]\w*+"
     r"|(?<!\w)[^\W_]*+_\w*+|[«»]"
 )
@@ -190,10 +193,11 @@ _CUT: Final = re.compile(
 )
 # A labelled value ends with its line.
 _LABELLED: Final = re.compile(r"(?m)^([ \t]*(?:[-+*] )?[A-Z]\w*(?: \w+)? ?:[ \t][^\n]*)\n")
-_BULLET: Final = re.compile(r"[\s>#]*(?:[-+*]|\d+[.)])?\s*(?:\[[ Xx-]\]\s*)?")
+_BULLET: Final = re.compile(r"[\s>#(]*(?:[-+*]|\d+[.)])?\s*(?:\[[ Xx-]\]\s*)?")
 _NOISE: Final = re.compile(  # a modal before a verb of running, and ages: older than two days
     rf"\b(?:must|should|will|shall|please|(?:has|have|needs?|is \w+) to)"
     rf" (?=(?:(?:only|ever|always) )*(?:{_CLASSES['RUN']})\b)"
+    rf"|\b(?:(?:must|should|will|shall|to) )+be (?=(?:{_CLASSES['MADE']})\b)"
     r"|\b(?:\w+er|more|less) than \w+ (?:\w+ )?(?:second|minute|hour|day|week|month|year)s?\b"
 )
 _ZONE: Final = re.compile(
@@ -341,7 +345,6 @@ def _mark(clause: _Clause, symbols: str, says: Sequence[Say], first: int, last: 
         "b": is_numbers or set(symbols) <= set("mU&,"),  # a number that need not be a time
         "E": re.search("[ecP]", symbols) or symbols.count("W") > 1,
         "C": symbols[0] == "Q" and after[:1].isupper() and not after.isupper() and not is_cased,
-        "d": symbols[0] in "WPSs",
         "u": re.fullmatch("e[UWs]|WtW", symbols),  # which may be the object of a verb
         "n": symbols[0] in "oiWPS",
         "o": symbols[0] == "o",

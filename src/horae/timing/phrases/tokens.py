@@ -150,9 +150,10 @@ def tokens_of(text: str, *, prose: bool = False) -> list[Token]:
     found: list[Token] = []
     for match in _LEX.finditer(_TO_LAST.sub("-to-last", text)):
         is_next = bool(found) and found[-1].end == match.start()
+        is_unit = is_next or "".join(each.symbol for each in found[-2:]) == "eN"  # every 30 s
         if is_next and match[0] == "." and found[-1].symbol in "WMUR" and len(found[-1].text) < 6:
             continue  # Tues.
-        if is_next and found[-1].symbol == "N" and (unit := _LETTERS.get(match[0].lower())):
+        if is_unit and found[-1].symbol == "N" and (unit := _LETTERS.get(match[0].lower())):
             found.append(Token("U", unit, *match.span(), match[0]))  # 5m
         else:
             found += _read(match)
