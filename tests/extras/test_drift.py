@@ -165,6 +165,8 @@ def test_a_stamp_without_a_repeater_is_held_to_words_that_say_it_repeats() -> No
         ("Pull\nI've set this to ring every two hours.", "every two hours"),
         ("Pull\nCron: 0 4 * * *", "0 4 * * *"),
         ("Pull\nTo be done every Saturday.", "every Saturday"),
+        ("Pull\nThe summary is sent every Friday.", "every Friday"),
+        ("Pull\nThe reminder shows up at 8 in the evening.", "at 8 in the evening"),
         ("Pull the readings every 30 s", "every 30 s"),
         ("Pull the readings @midnight", "@midnight"),
         ("Pull\n(every Sunday)", "every Sunday"),

@@ -42,7 +42,8 @@ _CLASSES: Final = {
     "BE": "is|are|be|gets?|will|has|have",
     "RUN": "runs?|fires?|starts?|goes|go|executes?|scheduled|happens?|occurs?|repeats?|recurs?"
     "|kicks|triggers?",
-    "JOB": "job|agent|script|task|run|entry|workflow|command|cron|trigger|timer|thing",
+    "JOB": "job|agent|script|task|run|entry|workflow|command|cron|trigger|timer|thing|reminder"
+    "|alarm|prompt|nudge",
     "SELF": "ø|<JOB>",
     "EMB": "that|those|which|who|whose|whom|where|when|can|must|did|ensure|verify|confirm|sure|warn"
     "|alert|he|she|they|you|i|his|her|their|your|my|someone|everyone|people|most|many|some"
@@ -69,7 +70,7 @@ _CLASSES: Final = {
     "STOP": r"(?= (?:<PREP>|and|or|but|then|once)\b| [^\w\s«]|$)",
     "ANY": "«[^»]*»",
     "MADE": "generated|created|produced|(?:re)?built|sent|mailed|posted|run|started|triggered"
-    "|scheduled|executed|called|launched|refreshed|updated|done",
+    "|scheduled|executed|called|launched|refreshed|updated|done|taken",
     "VERB": r"\w+[^\Ws]s",
     "IDLE": r"(?!(?:.* )?(?:<RUN>)(?: off| up| out)? «)",
     "OURS": "(?!.* (?:<EMB>) .*«)",
@@ -83,6 +84,7 @@ _CLASSES: Final = {
     "|(?:(?:the|our|this|an?) <KIND>)?(?:<JOB>)|(?:the|our|this|an?) <KIND>ø"
     "|(?:the|our|this) đ (?:.* )?(?:<RUN>|(?:is|are|gets?) (?:<MADE>))"
     "|(?:\\S+ ){1,3}(?:is|are|gets?) đ"
+    "|(?:the|our|this) (?:<NOUN> )?(?:<PERIODICAL>) (?:(?:is|are|gets?) (?:<MADE>)|goes out)"
     "|(?:the|our) (?:<NOUN> ){1,2}(?:is|gets) (?:run|started|triggered|executed|done|performed)",
     "KIND": r"(?:(?!(?:<EMB>)\b|\S*['’])\S+ )?",
     "ACTS": r"(?:\w+ly |always )?(?:<BE>|<RUN>|(?!<STAYS>)<VERB>)",
@@ -101,7 +103,7 @@ _RULES: Final = (
     ("b", r"(?:.* )?by (?:<DET>)\b|(?:needed|wanted|required|used) (?:for|by|in|at)\b", ""),
     ("b", r"(?:\w+ed|<STATE>) <ANY> [^,]*, (?:<DET>)\b", ""),
     # It opens the clause.
-    ("b", r"<Q> (?:<SELF>)(?: \W|$)", "said"),
+    ("b", r"(?:an? )?<Q> (?:<SELF>)(?: \W|$)", "said"),
     ("b", "<ANY> (?:is (?:enough|fine|plenty)|will do)$", "said"),
     ("tb", r"<ANY> (?:<BE>|<EMB>|of|->)(?!\S)", ""),
     ("b", r"<o> it\b", ""),
@@ -120,7 +122,6 @@ _RULES: Final = (
     ("t", r"<E> (?!\w*[^\Ws]s(?!\S))(?!\S+ (?:\S+ )?(?:<BE>)\b)", "said"),
     ("tb", "<ANY>", ""),
     # It closes the clause, or what comes before a preposition.
-    ("tb", r"(?:(?:it|this|is|it's|a|the) )+<Q> (?:<SELF>)\b", "self"),
     (
         "b",
         r"(?:it|this|it's)(?: one)? (?:is )?(?:an?|our) <Q> |(?:.* )?as an? <Q> (?:<SELF>)\b",
@@ -161,7 +162,7 @@ _OTHER: Final = re.compile(  # a label that says when something else is, and one
     r".*\b(?:last|next|previous|first|latest|opening|deadline|due|support|office|business)\b"
 )
 _LABEL: Final = re.compile(
-    r".*\b(?:frequency|cadence|schedule|interval|recurrence|rhythm|timing|often|periodicity|cycle"
+    r".*\b(?:frequency|cadence|schedule|interval|recurrence|recurring|rhythm|timing|often|periodicity|cycle"
     rf"|{_CLASSES['RUN']})\b|(?:(?:job|exec\w+|schedul\w+) )?(?:when|days?|times?|every|at|period)$"
 )
 # Not read: drawers, blocks, planning, keywords, tables, quotations (whole lines); then links,
