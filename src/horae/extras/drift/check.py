@@ -83,7 +83,8 @@ def drift(text: str, rule: Rule, *, zone_name: str = "UTC", has_time: bool = Tru
     if not every:
         return []
     means = rule_words(rule, zone_name=zone_name)
-    own = [found.span() for found in re.finditer(re.escape(means), text, re.IGNORECASE)]
+    sentence = rf"{re.escape(means)}(?:\W{{1,2}}{re.escape(zone_name)})?"
+    own = [found.span() for found in re.finditer(sentence, text, re.IGNORECASE)]
     said = reduce(_both, [say for claim in spoken for say in claim.says] or [Say()])
     judged = []
     for claim in spoken:
