@@ -861,12 +861,12 @@ def test_a_backfill_of_selected_entries_says_first_how_many_runs_it_has(person: 
     person.go("/entries?q=digest")
     person.click("tr input[type=checkbox]")
     person.press("Backfill…", inside="#bulk")
-    start, end = person.until(lambda: person.all("#bulk-backfill[open] input"))
+    start, end = person.until(lambda: person.all("#ask[open] input"))
     start.send_keys("2026-01-01T00:00:00Z")
     end.send_keys("2026-01-03T12:00:00Z")
-    person.click("#bulk-backfill h2")
-    person.says("3 runs in this period", "#bulk-preview")
-    person.press("Cancel", inside="#bulk-backfill")
+    person.click("#ask h2")
+    person.says("3 runs in this period", "#ask-note")
+    person.press("Cancel", inside="#ask")
     assert person.text("#said") != "1 entry: backfilled"
 
 

@@ -77,6 +77,7 @@ export function askFor(words, title) {
     return line;
   });
   document.getElementById("ask-fields").replaceChildren(...fields);
+  document.getElementById("ask-note").textContent = "";
   asking.returnValue = "";
   asking.showModal();
   return new Promise((done) => {

@@ -1,7 +1,7 @@
 // Sets the schedule of a task, and shows what it would mean before it is saved.
 import { ask, say } from "./actions.js";
 import { refresh } from "./live.js";
-import { moment } from "./rule.js";
+import { made as line, moment } from "./rule.js";
 
 const part = (id) => document.getElementById(id);
 const NAMES = { cron: "schedule", timezone: "time zone", at: "scheduled for" };
@@ -11,13 +11,6 @@ let read = {}; // its schedule then
 let meant = {}; // what the fields say, words as cron
 let looking = null;
 let turn = 0;
-
-function line(kind, text, name = "") {
-  const made = document.createElement(kind);
-  made.textContent = text;
-  if (name) made.className = name;
-  return made;
-}
 
 async function look(query) {
   const answer = await fetch(`/api/v1/preview?${new URLSearchParams(query)}`);

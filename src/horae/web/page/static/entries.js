@@ -53,21 +53,9 @@ async function each(button, found, body = {}) {
   await refresh();
 }
 
-function backfill(button, found) {
-  const dialog = document.getElementById("bulk-backfill");
-  dialog.returnValue = "";
-  const over = () => {
-    const form = new FormData(dialog.querySelector("form"));
-    if (dialog.returnValue === "ok") each(button, found, Object.fromEntries(form));
-  };
-  dialog.addEventListener("close", over, { once: true });
-  dialog.showModal();
-}
-
-async function preview() {
-  const dialog = document.getElementById("bulk-backfill");
-  const body = Object.fromEntries(new FormData(dialog.querySelector("form")));
-  const words = document.getElementById("bulk-preview");
+// Say how many runs a backfill of the period in the fields would be.
+async function preview(form) {
+  const body = Object.fromEntries(new FormData(form));
   if (!body.from || !body.to) return;
   let count = 0;
   for (const [entry] of targets()) {
@@ -75,7 +63,8 @@ async function preview() {
     if (answer === null) return;
     count += answer.count;
   }
-  words.textContent = `${count.toLocaleString("en")} ${count === 1 ? "run" : "runs"} in this period`;
+  const note = document.getElementById("ask-note");
+  note.textContent = `${count.toLocaleString("en")} ${count === 1 ? "run" : "runs"} in this period`;
 }
 
 async function act(what, button) {
@@ -84,7 +73,6 @@ async function act(what, button) {
     chosen.clear();
     showChosen();
   } else if (found.length === 0) say("Select an entry first: j and k move, x selects.", true);
-  else if (what === "backfill") backfill(button, found);
   else {
     const { asks } = wanted(button);
     const given = asks.length > 0 ? await askFor(asks, `${button.value} the selected entries`) : {};
@@ -95,7 +83,7 @@ async function act(what, button) {
 export function listEntries() {
   document.addEventListener("change", (event) => {
     const box = event.target;
-    if (box.closest("#bulk-backfill") !== null) preview();
+    if (box.closest("#ask") !== null) preview(box.form);
     if (box.id === "choose-all") for (const row of rows()) choose(row, box.checked);
     const row = box.closest("tr[data-entry]");
     if (row !== null) choose(row, box.checked);

@@ -30,7 +30,7 @@ async function read() {
   return told;
 }
 
-function part(kind, text, name = "") {
+export function made(kind, text, name = "") {
   return Object.assign(document.createElement(kind), { textContent: text, className: name });
 }
 
@@ -43,21 +43,21 @@ export function moment(at) {
 
 // The next times before and after: those that only one side has stand out.
 function column(title, meaning, other, kind) {
-  const made = document.createElement("section");
+  const side = document.createElement("section");
   const list = document.createElement("ol");
   for (const at of meaning.next) {
     const isAlone = other !== null && !other.next.includes(at);
-    list.append(part("li", moment(at), isAlone ? kind : ""));
+    list.append(made("li", moment(at), isAlone ? kind : ""));
   }
-  made.append(part("h3", title), part("p", meaning.words ?? meaning.reason ?? "", "reason"), list);
-  return made;
+  side.append(made("h3", title), made("p", meaning.words ?? meaning.reason ?? "", "reason"), list);
+  return side;
 }
 
 function show({ now, then, warnings, zone }) {
   const isMeant = then !== null && then.reason === null;
   const parts = [column(`Now (${zone})`, now, isMeant ? then : null, "old")];
   if (isMeant) parts.push(column("Then", then, now, "new"));
-  for (const each of warnings) parts.push(part("p", each, "finding"));
+  for (const each of warnings) parts.push(made("p", each, "finding"));
   document.getElementById("rule-preview").replaceChildren(...parts);
 }
 
