@@ -82,6 +82,10 @@ def ask(number: int, *agents: str, parent: int | None = None) -> SlotRequest:
     return SlotRequest(number, number, NOW, agents, parent=parent)
 
 
+def of_one(number: int) -> SlotRequest:
+    return replace(ask(number), entry=1)
+
+
 def tick(number: int, *agents: str) -> SlotRequest:
     return replace(ask(number, *agents), kind=SlotKind.CREW)
 
@@ -442,7 +446,8 @@ def test_patience_alone_ends_the_wait_for_agents_who_are_never_free_together(
 
 
 @pytest.mark.parametrize(
-    ("way", "most"), [("slots", 4 * 5), ("agents", 3 * 5_000), ("crew", 3 * 5_000)]
+    ("way", "most"),
+    [("slots", 4 * 5), ("agents", 3 * 5_000), ("crew", 3 * 5_000), ("one entry", 4)],
 )
 def test_the_cost_of_a_turn_does_not_grow_with_the_square_of_the_line(
     way: str, most: int, monkeypatch: pytest.MonkeyPatch
@@ -455,7 +460,12 @@ def test_the_cost_of_a_turn_does_not_grow_with_the_square_of_the_line(
         looks += 1
         return needs(self)
 
-    make = {"slots": ask, "agents": lambda number: ask(number, "wren"), "crew": tick}[way]
+    make = {
+        "slots": ask,
+        "agents": lambda number: ask(number, "wren"),
+        "crew": tick,
+        "one entry": of_one,
+    }[way]
     state = offer(GateState(), map(make, range(5_000)))
     monkeypatch.setattr(SlotRequest, "needs", property(counted))
     state, admitted = turn(state)

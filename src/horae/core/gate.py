@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -83,6 +83,13 @@ class SlotRequest:
     prefers: str = ""  # the node where its agent last ran
 
     @property
+    def kind_of_needs(self) -> Hashable:
+        """What those have in common that need the same; None: it may use the slot of a parent."""
+        if self.parent is not None:
+            return None
+        return self.agents, self.entry, self.may_overlap, self.kind, self.requires, self.prefers
+
+    @property
     def needs(self) -> tuple[Need, ...]:
         return self.agents if self.may_overlap else (*self.agents, self.entry)
 
@@ -119,11 +126,17 @@ def no_machine(requires: Sequence[str]) -> str:
 class GateState:
     holders: dict[int, Holding] = field(default_factory=dict)
     line: list[Waiting] = field(default_factory=list)
+    # How many of the line need the same; a backfill files thousands of receipts of one entry.
+    _alike: Counter[Hashable] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._alike = Counter(filter(None, (each.ask.kind_of_needs for each in self.line)))
 
     def offer(self, asks: Iterable[SlotRequest]) -> None:
         new = {ask.number: ask for ask in reversed(tuple(asks)) if ask.number not in self.holders}
         for each in self.line if new else ():
             new.pop(each.ask.number, None)
+        self._alike.update(filter(None, (ask.kind_of_needs for ask in new.values())))
         if len(new) < _MANY:
             for ask in new.values():
                 insort(self.line, Waiting(ask), key=_place)
@@ -142,7 +155,16 @@ class GateState:
         self.withdraw({ask.number})
 
     def withdraw(self, numbers: Collection[int]) -> None:
+        for each in self.line if numbers else ():
+            if each.ask.number in numbers:
+                self._uncount(each.ask)
         self.line = [each for each in self.line if each.ask.number not in numbers]
+
+    def _uncount(self, ask: SlotRequest) -> None:
+        if (kind := ask.kind_of_needs) is not None:
+            self._alike[kind] -= 1
+            if not self._alike[kind]:
+                del self._alike[kind]
 
     def admit(
         self, capacity: Capacity, *, now: datetime, over: Collection[int] = ()
@@ -170,7 +192,8 @@ class GateState:
         refused: list[Obstacle] = []
         rest: list[Waiting] = []
         seen = passed = 0
-        for waiting, lack in _lacks(room, self.line, now=now):
+        lacking: dict[Hashable, _Lack] = {}
+        for waiting, lack in _lacks(room, self.line, lacking, now=now):
             ask = waiting.ask
             if ask.parent is None and (room.is_full or not room.has_machine):
                 break  # requests with a parent come before all others
@@ -178,6 +201,7 @@ class GateState:
                 break
             seen += 1
             if lack is None:
+                self._uncount(ask)
                 self.holders[ask.number] = room.let_in(ask, now=now)
                 admitted.append(ask)
                 passed = len(rest)
@@ -188,6 +212,8 @@ class GateState:
             else:
                 room.let_wait(ask)
                 rest.append(waiting)
+                if ask.parent is None and len(lacking) == len(self._alike):
+                    break  # all after it lack the same as one before them
         if admitted or refused:
             for place, each in enumerate(rest[:passed]):
                 # A clock set back must not prolong its wait.
@@ -198,7 +224,7 @@ class GateState:
 
     def obstacles(self, capacity: Capacity, *, now: datetime) -> Iterator[Obstacle]:
         room = _Room(self.holders.values(), capacity)
-        for waiting, lack in _lacks(room, self.line, now=now):
+        for waiting, lack in _lacks(room, self.line, {}, now=now):
             reason, by, _ = lack or _Lack(_READY)
             yield Obstacle(waiting.ask, reason, by)
 
@@ -351,12 +377,18 @@ class _Room:
 
 
 def _lacks(
-    room: _Room, queue: Iterable[Waiting], *, now: datetime
+    room: _Room, queue: Iterable[Waiting], lacking: dict[Hashable, _Lack], *, now: datetime
 ) -> Iterator[tuple[Waiting, _Lack | None]]:
-    """Yield each waiting request with what it lacks, and reserve what the first one needs."""
+    """Yield each waiting request with what it lacks, and reserve what the first one needs.
+
+    While requests are only let in, what one lacks all after it lack that need the same.
+    """
     is_first = True
     for waiting in queue:
-        lack = room.lack(waiting.ask)
+        kind = waiting.ask.kind_of_needs
+        lack = lacking.get(kind) or room.lack(waiting.ask)
+        if lack is not None and kind is not None:
+            lacking[kind] = lack
         # A request that waits for the crew reserves nothing, so a hung crew blocks no one else.
         if is_first and lack is not None and not lack.is_crew:
             is_first = False
