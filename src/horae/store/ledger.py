@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import chain
 from threading import Lock
 from typing import (
     TYPE_CHECKING,
@@ -74,7 +75,7 @@ from horae.core.text import is_number
 from horae.org.document import collector_paused
 from horae.store import arming, codec, spending
 from horae.store.codec import filed_of, listed
-from horae.store.sql import named
+from horae.store.sql import by_place, named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
@@ -102,7 +103,10 @@ P = ParamSpec("P")
 _Answer: TypeAlias = "Coroutine[Any, Any, T]"
 
 _LONG: Final = 1000  # a scan of more entries has a commit of its own
+_TOGETHER: Final = 250  # rows in one statement
 _ALIKE: Final = 32  # from so many rows on, one statement is faster than one each
+_BY_NUMBER: Final = ".number = :number"
+_BY_NUMBERS: Final = ".number IN (SELECT value FROM json_each(:numbers))"
 _LEAST: Final = -(1 << 62)  # before every time
 _MOST: Final = 1 << 62  # after every time, and every number
 _MOST_CALLS: Final = 256  # per commit, as the first one waits for all
@@ -171,14 +175,22 @@ class Transaction:
         return self.execute(self.sql[query], _written(values)).rowcount
 
     def change_all(self, query: str, rows: Sequence[dict[str, Any]]) -> int:
-        """Run a query for rows that have the same names."""
+        """Run a query for rows that have the same names in the same order.
+
+        Rows that differ only in their first value, a number, share one statement.
+        """
         text = self.sql[query]
         if len(rows) < 2:
             return sum(self.execute(text, row).rowcount for row in rows)
-        if isinstance(self.connection, sqlite3.Connection):
-            return self.connection.executemany(text, rows).rowcount
-        values = {"rows": json.dumps(rows, default=bytearray.hex)}
-        return self.execute(self.sql[f"{query}_many"], values).rowcount
+        if not isinstance(self.connection, sqlite3.Connection):
+            values = {"rows": json.dumps(rows, default=bytearray.hex)}
+            return self.execute(self.sql[f"{query}_many"], values).rowcount
+        if len(rows) >= _ALIKE and _BY_NUMBER in text:
+            numbers, rest = {row["number"]: None for row in rows}, [*rows[0].values()][1:]
+            if len(numbers) == len(rows) and all([*row.values()][1:] == rest for row in rows):
+                values = {**rows[0], "numbers": json.dumps([*numbers])}
+                return self.execute(text.replace(_BY_NUMBER, _BY_NUMBERS), values).rowcount
+        return _change_rows(self.connection, text, rows)
 
     def term(self) -> int:
         return int(self.row("term.current")[0])
@@ -675,7 +687,13 @@ class Transaction:
                 bad.add(was.entry)
             after[end.run] = was.entry, status, is_settled
         self.change_all("receipt.move", moves)
-        self.change_all("event.insert", events)
+        facts = {event["facts"] for event in events}
+        if len(facts) == 1 and len(events) >= _ALIKE:
+            numbers = json.dumps([event["receipt"] for event in events])
+            shared = {"facts": facts.pop(), "actor": self.actor}
+            self.change("several.moved", numbers=numbers, now=at, **shared)
+        else:
+            self.change_all("event.insert", events)
         self.change_all("run.close", runs)
         for run, entry, started_at in spenders:
             spending.put(self, run, entry, started_at)
@@ -917,6 +935,25 @@ class Transaction:
             coming = codec.next_after(entry, entry.accounted_to, moment(values["ended_at"]))
             self.change("entry.over", **values, next_at=coming)
         return {values["number"] for values in waiting}
+
+
+def _change_rows(connection: sqlite3.Connection, query: str, rows: Sequence[dict[str, Any]]) -> int:
+    # A None takes ten times as long to bind as a number, so a column of them is not bound.
+    nulls = frozenset(name for name in rows[0] if all(row[name] is None for row in rows))
+    names = by_place(query, nulls).names
+    values = [[row[name] for name in names] for row in rows]
+    # A statement opens each index of its table once, for any number of rows.
+    is_row = query.endswith(")") and "VALUES (" in query
+    apart = len(rows) - len(rows) % _TOGETHER if is_row else 0
+    together = [
+        [*chain.from_iterable(values[first : first + _TOGETHER])]
+        for first in range(0, apart, _TOGETHER)
+    ]
+    return sum(
+        connection.executemany(by_place(query, nulls, count).text, some).rowcount
+        for count, some in ((_TOGETHER, together), (1, values[apart:]))
+        if some
+    )
 
 
 def _written(values: dict[str, Any]) -> dict[str, Any]:

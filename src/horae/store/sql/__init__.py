@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.resources import files
-from typing import Final
+from typing import Final, NamedTuple
 
 _THEMES: Final = (
     "access", "account", "entry", "event", "inbox", "prune", "purse", "receipt", "run", "session",
@@ -98,6 +98,28 @@ def of_many(query: str) -> str:
         return re.sub(r"VALUES \((.*?)\)", select, placed, flags=re.DOTALL)
     source = "USING" if query.startswith("DELETE") else "FROM"
     return placed.replace("WHERE", f"{source} {rows} WHERE", 1)
+
+
+class PlacedQuery(NamedTuple):
+    """A query with positional values, which SQLite binds faster than named ones."""
+
+    text: str
+    names: tuple[str, ...]  # of the values, for each row
+
+
+@cache
+def by_place(query: str, nulls: frozenset[str] = frozenset(), rows: int = 1) -> PlacedQuery:
+    """Return a query with positional values, of which some are NULL; an INSERT of several rows.
+
+    >>> by_place("UPDATE bed SET water = :water WHERE number = :number")
+    PlacedQuery(text='UPDATE bed SET water = ? WHERE number = ?', names=('water', 'number'))
+    >>> by_place("INSERT INTO bed VALUES (:number, :water)", frozenset({"water"}), rows=2).text
+    'INSERT INTO bed VALUES (?, NULL), (?, NULL)'
+    """
+    names = tuple(name for name in _VALUE.findall(query) if name not in nulls)
+    placed = _VALUE.sub(lambda found: "NULL" if found[1] in nulls else "?", query)
+    head, values, row = placed.rpartition("VALUES ")
+    return PlacedQuery(f"{head}{values}{', '.join([row] * rows)}", names)
 
 
 @cache
