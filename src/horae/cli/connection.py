@@ -25,7 +25,7 @@ from horae.client import AsyncClient, Client, EngineUnreachableError, LeaderClie
 from horae.config import Config, SettingError, load
 from horae.core import clock
 from horae.core.actor import acting, own_actor, own_run, user_name
-from horae.core.ports import ANYBODY, LedgerDamagedError, LedgerError, LedgerNewerError
+from horae.core.ports import ANYBODY, Clock, LedgerDamagedError, LedgerError, LedgerNewerError
 from horae.core.service import Service
 from horae.core.text import is_number
 from horae.core.views import EngineFacts
@@ -45,6 +45,7 @@ from horae.store.sqlite import SqliteLedger
 from horae.timing.zone import parse_rfc3339, zone
 
 if TYPE_CHECKING:
+    from horae.context import Context
     from horae.store.postgres import PostgresLedger
 
 T = TypeVar("T")
@@ -307,15 +308,17 @@ def through(client: Client, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
     return asyncio.run(working())
 
 
+def context_of(ledger: SqlLedger, place: Place, now: Clock) -> Context:
+    from horae.context import Context  # not for what the engine answers
+
+    term = 1 if place.store is None else ANYBODY  # in a shared ledger, in any term
+    root = Path(place.root).absolute()
+    return Context(place.config, root, now, ledger, term, zone=place.zone.key)
+
+
 def service_of(
     ledger: SqlLedger, place: Place, *, reads: CommandClock | None = None, is_new: bool = False
 ) -> Service:
-    from horae.context import Context  # not for what the engine answers
-
-    now = reads or CommandClock()
-    term = 1 if place.store is None else ANYBODY  # in a shared ledger, in any term
-    root = Path(place.root).absolute()
-    context = Context(place.config, root, now, ledger, term, zone=place.zone.key)
     # An engine that runs knows better what cannot run, and of another time nobody knows.
     is_now = reads is not None and reads.at is None
     holder = holder_of(place.directory) if is_now else None
@@ -323,6 +326,7 @@ def service_of(
     is_used = holder is not None and holder.use is not LockUse.COMMAND
     parts: dict[str, Any] = {"is_new": is_new} | ({} if is_asked else {"unready": None})
     is_over = is_new or (is_now and place.store is None and not is_used)
+    context = context_of(ledger, place, reads or CommandClock())
     return context.service(is_over=is_over, **parts)
 
 

@@ -233,15 +233,15 @@ class PlanView:
     async def _taken_over(
         self, root: str, plans: Mapping[str, PlanText], place: Place | None
     ) -> RootView:
-        async with self.taking_over(root, plans, place) as (ledger, known_to):
-            entries, filed = await ledger.entries(), await receipts_of(ledger, ())
+        async with self.taking_over(root, plans, place) as (ledger, entries, known_to):
+            filed = await receipts_of(ledger, ())
         return RootView(root, plans, entries, filed, place=place, known_to=known_to)
 
     @asynccontextmanager
     async def taking_over(
         self, root: str, plans: Mapping[str, PlanText], place: Place | None, *, word: str = ""
-    ) -> AsyncIterator[tuple[SqliteLedger, int]]:
-        """Give a ledger in memory that has read the files, and the last number that was known.
+    ) -> AsyncIterator[tuple[SqliteLedger, list[Listed], int]]:
+        """Give a ledger in memory that has read the files, its entries, and the last known number.
 
         If nothing that it has goes by *word*, headlines do that are no entries.
         """
@@ -274,9 +274,11 @@ class PlanView:
                     self._beside_code = self._beside_code or problem.exit_code
             else:
                 await scan(await org.scan(await ledger.index(ORG)))
-            if left := [*org.left_out(await ledger.entries(), word)]:
+            entries = await ledger.entries()
+            if left := [*org.left_out(entries, word)]:
                 await scan(Scan(tuple(left), ("",)))
-            yield ledger, numbers[0] or 0
+                entries = await ledger.entries()
+            yield ledger, entries, numbers[0] or 0
 
 
 class _PlanFiles:

@@ -8,8 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import groupby
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from msgspec import UNSET, structs, to_builtins
@@ -53,7 +52,6 @@ _SOURCES: Final = ("org", "board", "trigger", "crew")
 _UNREAD: Final = ("entry_not_found", "no_ledger", "asked_moment")
 _NO_ENGINE: Final = "no engine is running; `horae up` starts it"
 _NEW: Final = "new: no engine has read it yet; start one with `horae up`"
-_UNARMED: Final = EntryFilter((EntryState.UNARMED,), ("org",))
 _GUESS: Final = " (an estimate)"  # after the next tick of an agent, if no engine runs
 
 _entry = click.argument("entry", metavar="ENTRY")
@@ -68,12 +66,7 @@ _several = partial(options.choice_option, multiple=True)
 def status(*, limit: int, at: str | None, place: Place, output: Output) -> None:
     """Show what is running, waiting, next and failing."""
     engine, hangs = connection.engine_of(place), tuple[str, ...]()
-    client: Client | None = place.server
-    if client is not None:
-        connection.refuse_at(at)
-    elif at is None and engine.is_running and engine.pid is not None:
-        client = Client(place.directory, pid=engine.pid, timeout=_PATIENCE)
-    if client is not None:
+    if (client := _client_of(engine, place, at)) is not None:
         try:
             known = _status_of(client, limit=min(limit, _MOST))
         except HoraeError as error:
@@ -100,6 +93,16 @@ def status(*, limit: int, at: str | None, place: Place, output: Output) -> None:
     print_answer(output, stands, lambda: print_status(stands, engine))
 
 
+def _client_of(engine: views.EngineFacts, place: Place, at: object) -> Client | None:
+    """Return the engine that is asked, if one is; of another time only the ledger knows."""
+    if place.server is not None:
+        connection.refuse_at(at)
+        return place.server
+    if at is not None or not engine.is_running or engine.pid is None:
+        return None
+    return Client(place.directory, pid=engine.pid, timeout=_PATIENCE)
+
+
 def _status_of(client: Client, *, limit: int) -> views.StatusReport:
     """Return the status that an engine tells, with what keeps waiting receipts from starting."""
     told = client.status(limit=limit)
@@ -114,11 +117,8 @@ async def _file_problems(place: Place, service: Service) -> list[str]:
     waiting = [f"settings: {each}" for each in untrusted(place.config).waiting]
     if place.store is not None or not os.path.isdir(place.root):
         return waiting
-    from horae.context import Context
-
     assert isinstance(service.ledger, SqlLedger), "a command has no other"
-    root = Path(place.root).absolute()
-    context = Context(place.config, root, service.clock, service.ledger)
+    context = connection.context_of(service.ledger, place, service.clock)
     return [*waiting, *await context.file_problems()]
 
 
@@ -510,7 +510,9 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
     print_answer(output, data, lambda: _print_why(shown, limit, said.entry.zone, is_new=is_new))
     if is_new or not output.is_text or place.server or entry.source != "org" or entry.gone_at:
         return
-    for each in ask_files(place, lambda service: service.entry_list(_UNARMED), output).entries:
+    silent = output._replace(is_silent=True)  # this is only an addition
+    wanted = EntryFilter((EntryState.UNARMED,), ("org",), search=entry.title)
+    for each in ask_files(place, lambda service: service.entry_list(wanted), silent).entries:
         if each.title == entry.title and each.origin != entry.origin:  # it has the same name
             echo(f"\n{each.title}  {each.origin}\nnot armed: {each.reason}")
 
@@ -540,12 +542,8 @@ def _why(
     asked: explain.WhyQuestion, what: str, place: Place, *, limit: int, at: datetime | None
 ) -> views.WhyLines:
     """Return why an entry ran or did not run, as the engine knows it, else as the ledger does."""
-    engine, client = connection.engine_of(place), cast("Client | None", place.server)
-    if place.server is not None:
-        connection.refuse_at(at)
-    elif at is None and engine.is_running and engine.pid is not None:
-        client = Client(place.directory, pid=engine.pid, timeout=_PATIENCE)
-    if client is not None:
+    engine = connection.engine_of(place)
+    if (client := _client_of(engine, place, at)) is not None:
         word = f"{place.word(asked.word)}{what.strip().removeprefix(asked.word)}"
         try:
             return client.why(word, limit=min(limit, _MOST))

@@ -9,17 +9,15 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from horae.cli import output
-from horae.cli.connection import CommandClock, Place, T, ask, through, write_with
+from horae.cli.connection import CommandClock, Place, T, ask, context_of, through, write_with
 from horae.client import Client
 from horae.config import secrets_of
-from horae.context import Context, find_agents
+from horae.context import find_agents
 from horae.core.agent import Agent, AgentNotFoundError
 from horae.core.entry import KEEPER
-from horae.core.ports import ANYBODY
 from horae.errors import Exit, HoraeError
 from horae.sources.triggers.client import AsyncTriggerClient
 from horae.sources.triggers.files import apply_files
@@ -93,11 +91,7 @@ class TriggerAccess:
         return self.read(change) if dry_run else self.write(change)
 
     def _parts(self, ledger: SqlLedger, *, may_call: bool = True) -> dict[str, Any]:
-        # In a shared ledger a command may write in any term.
-        term = 1 if self.place.store is None else ANYBODY
-        context = Context(
-            self.place.config, Path(self.root).absolute(), CommandClock(), ledger, term
-        )
+        context = context_of(ledger, self.place, CommandClock())
         secrets = secrets_of(self.place.config, may_call=may_call)
         return context.trigger_parts(others=lambda: self._names, secrets=secrets)
 

@@ -152,10 +152,12 @@ def open_memory() -> sqlite3.Connection:
 def copy_tables(
     source: sqlite3.Connection, target: sqlite3.Connection, tables: Iterable[str]
 ) -> None:
+    source.execute("BEGIN")  # an engine may write meanwhile
     for table in tables:
         rows = source.execute(f"SELECT * FROM {table}")  # noqa: S608 - a name of ours
         marks = ", ".join("?" * len(rows.description))
         target.executemany(f"INSERT INTO {table} VALUES ({marks})", map(tuple, rows))  # noqa: S608
+    source.execute("COMMIT")
 
 
 def check(connection: sqlite3.Connection, place: str, *, may_be_empty: bool = False) -> None:
