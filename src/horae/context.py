@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from horae.cluster.queue import SharedLedger
     from horae.core.ports import Ledger
     from horae.files.git.trees import Trees
+    from horae.org.plan import Diagnostic
     from horae.process.processes import Processes
     from horae.process.run_settings import RunSettings
     from horae.sources.agents.runner import Accounts, AgentHost, BlockAgents, Registry
@@ -70,7 +71,7 @@ if TYPE_CHECKING:
     from horae.sources.triggers.store import AgentCard, TriggerStore
     from horae.store.ledger import SqlLedger
 
-    Say = Callable[[HoraeError], None]
+    Say = Callable[[HoraeError | Diagnostic], None]
 
 _TAG: Final = ":agent:"
 _MOST_BROKEN: Final = 1000
@@ -453,6 +454,8 @@ class AgentLookup:
             return
         beside, crew_file = os.path.dirname(manifest), self._short(manifest)
         manifested = crew.rules.parse_crew(text, crew_file)
+        for finding in manifested.diagnostics:
+            self.say(finding)
         names = {member.name for member in manifested.members}
         for name, odd in manifested.idlers:
             if name not in names:
@@ -538,7 +541,9 @@ def find_agents(
     """Return the agents; the crew's first, since the manifest has the last word on a name."""
     said: set[str] = set()
 
-    def once(error: HoraeError) -> None:  # a definition may be read for several members
+    def once(
+        error: HoraeError | Diagnostic,
+    ) -> None:  # a definition may be read for several members
         if str(error) not in said:
             said.add(str(error))
             say(error)

@@ -19,6 +19,7 @@ from horae.context import find_agents
 from horae.core.agent import Agent, AgentNotFoundError
 from horae.core.entry import KEEPER
 from horae.errors import Exit, HoraeError
+from horae.org.plan import Diagnostic
 from horae.sources.triggers.client import AsyncTriggerClient
 from horae.sources.triggers.files import apply_files
 from horae.sources.triggers.rules import parse_tools
@@ -127,7 +128,15 @@ class Everybody:
         access = TriggerAccess(root=root, data=data)
         self._root, self._screen, config = root, screen, access.place.config
         self._problems: list[HoraeError] = []
-        found = find_agents(config, say=self._problems.append)
+        self._findings: list[Diagnostic] = []  # of the manifest, which `check` reports
+
+        def keep(problem: HoraeError | Diagnostic) -> None:
+            if isinstance(problem, HoraeError):
+                self._problems.append(problem)
+            else:
+                self._findings.append(problem)
+
+        found = find_agents(config, say=keep)
         self.registry, self._keeper = found.registry, found.keeper
         unread = (KnownAgent(each, why=why) for each, why in found.unread)
         self.known = [*map(KnownAgent, found.registry), *unread]
@@ -169,6 +178,8 @@ class Everybody:
                         if getattr(problem, "name", None) == asked:  # it is defined twice
                             self._screen.say(problem)
                     return each
+        for finding in self._findings:
+            self._screen.say(finding)
         self.say_problems()
         raise AgentNotFoundError.among(name, (each.agent.name for each in self.known))
 
