@@ -242,7 +242,8 @@ class ClusterNode:
     _reaps_at: timedelta = timedelta(0)  # from when on it reaps, by what has elapsed
     _reaping: asyncio.Future[list[int]] | None = None
     _worker: Worker | None = None
-    _led: bool = False  # when its events were last read
+    _led_from: datetime | None = None  # the begin of its term, until its decisions are read
+    _led_until: datetime | None = None  # the end of its term
     _is_over: bool = False  # it writes nothing more
 
     @property
@@ -481,6 +482,7 @@ class ClusterNode:
         self._keep_from_reaping()
         ledger = self.ledger.for_leader()
         app = self.assemble(ledger, term=term)
+        self._led_from, self._led_until = self.clock.now(), None
         app.engine.commit = self.plan.head
         app.engine.may_be_empty = self.may_be_empty
         launch = app.engine.launch
@@ -500,6 +502,10 @@ class ClusterNode:
             await composition.first_of([keeping, self._deposed(generation, term)])
         finally:
             self.leading = self.web = self._term = None
+            until = self.clock.now()
+            if self.leader is not None and self.leader.term == term:
+                until = min(until, self.leader.until)
+            self._led_until = until
             for each in beside:
                 each.close()  # one that was never begun
             await ledger.close_reader()
@@ -644,11 +650,20 @@ class ClusterNode:
         return LastKnownState(*known, left, going, ended, nodes)
 
     async def events_after(self, number: int) -> tuple[list[Event], int]:
-        leads, is_last = self.leading is not None, self._is_over
-        known = {"leads": leads or self._led, "is_last": is_last}
-        found = await self.ledger.of_node(number, self.name, **known)
-        self._led = leads
-        return found
+        """Return the events of this node, and of its term as the leader."""
+        begin, end = self._led_from, self._led_until
+        known = {"leads": begin is not None, "is_last": self._is_over}
+        found, looked_at = await self.ledger.of_node(number, self.name, **known)
+        if begin is not None:  # other leaders log what they decided
+
+            def is_own(event: Event) -> bool:
+                in_term = begin <= event.at and (end is None or event.at <= end)
+                return in_term or event.facts.get("node") == self.name
+
+            found = [each for each in found if is_own(each)]
+        if end is not None and self.clock.now() > end + self.lease and end == self._led_until:
+            self._led_from = self._led_until = None
+        return found, looked_at
 
     def assemble(self, ledger: SqlLedger, *, term: int | None = None) -> App:
         shared = ledger if term is not None and isinstance(ledger, PostgresLedger) else None

@@ -99,6 +99,20 @@ def test_the_lead_is_handed_over_long_before_its_lease_ends(tmp_path: Path) -> N
         audit(stage)
 
 
+def test_a_decision_is_logged_by_the_leader_that_made_it(tmp_path: Path) -> None:
+    with closing(Stage(tmp_path, lease=LEASE)) as stage:
+        nodes = at_work(stage, entry("Long", stage.effect("long", 600)))  # other times are skipped
+
+        def logged(node: Node) -> list[str]:
+            return [line.split("Long")[1] for line in node.logged() if "  skipped  " in line]
+
+        east, west = sorted(nodes, key=lambda node: node.name != stage.leader())
+        stage.until(lambda: len(logged(east)) > 2)
+        assert horae(stage, "cluster", "drain", east.name)[0] == 0
+        stage.until(lambda: len(logged(west)) > 4)
+        assert set(logged(east)).isdisjoint(logged(west))
+
+
 def test_who_drains_goes_on_to_lead_where_no_other_can(stage: Stage) -> None:
     stage.write({"plan.org": entry("Count", stage.effect("count"))})
     east = stage.member("east").joined()
