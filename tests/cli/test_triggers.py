@@ -165,6 +165,7 @@ def test_without_an_engine_one_line_says_where_it_is_kept(call: Call, tmp_path: 
     assert not (tmp_path / ".horae").exists(), "to look makes nothing"
     ending = call("agent", "orchestrator", "create-agent", "--name", "worker")
     assert ending.err == "horae: no engine is running; this takes effect at the next `horae up`\n"
+    assert "Notes" not in ending.out
 
 
 @pytest.mark.parametrize(

@@ -442,7 +442,7 @@ def history(
     Without ENTRY the receipts of all entries are listed.
     """
     now = place.moment(at) or clock.SystemClock().now()
-    begin = since and moment_or_length(since, place.zone, now, is_ago=True)
+    begin = since and moment_or_length(since, place.zone, now, such_as="7d", is_ago=True)
     page |= {"since": begin, "until": place.moment(until), "statuses": statuses}
     found = read_any(place, lambda service: service.history(entry, **page), at=place.moment(at))
 

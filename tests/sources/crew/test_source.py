@@ -15,6 +15,7 @@ from horae.sources.crew.rules import STAGGER
 from horae.sources.crew.source import (
     CrewCadence,
     CrewSource,
+    Roster,
     SingleKeeper,
     check_keeper,
     check_manifest,
@@ -356,3 +357,10 @@ def test_a_check_says_which_file_of_a_keeper_or_a_crew_cannot_be_read(tmp_path: 
     day.write_text("no state\n")
     assert codes(check_keeper(keeper, day, every=HOUR), tmp_path) == ["day.org:1 lifecycle-empty"]
     assert check_keeper(keeper, None, every=HOUR) == []
+
+
+def test_an_agent_is_at_the_line_of_its_definition(tmp_path: Path) -> None:
+    (tmp_path / "crew.org").write_text("* wren\n:PROPERTIES:\n:DEF: w.org\n:END:\n")
+    (tmp_path / "w.org").write_text("#+TITLE: An agent\n\n* Wren :agent:\nYou sing.\n")
+    made = Roster(tmp_path / "crew.org", tmp_path).agents()["wren"]()
+    assert str(made.origin) == "w.org:3"

@@ -107,6 +107,12 @@ def test_a_field_that_is_not_known_is_odd_and_not_wrong() -> None:
     assert (odd.severity, odd.line, odd.fix) == (Severity.WARNING, 19, "did you mean enabled?")
 
 
+def test_the_begin_of_the_name_of_a_field_is_completed() -> None:
+    found = parse_workflow(DAILY + "prompt: Begin.\ntrigger: cron\n")
+    said = [each.fix for each in found.problems if each.severity is Severity.WARNING]
+    assert said == ["did you mean prompt_template?", "did you mean trigger_config?"]
+
+
 def test_an_agent_is_read_with_the_names_of_its_secrets_not_their_values() -> None:
     text = (
         "name: reporter\nworking_dir: .\ncommand: [my-agent, --once]\nmodel: small-1\n"

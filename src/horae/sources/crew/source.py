@@ -17,13 +17,21 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
-from horae.core.agent import Agent, AgentError, agent_name, check_agent, parse_agent
+from horae.core.agent import (
+    Agent,
+    AgentError,
+    agent_name,
+    agent_sections,
+    check_agent,
+    parse_agent,
+)
 from horae.core.budget import parse_budget
 from horae.core.entry import DEFAULT, KEEPER, CadenceRule, Entry, Origin, Policy, Unarmed, Work
 from horae.core.ports import RunError
 from horae.core.source import Mark, Scan, Scanned
 from horae.errors import HoraeError
 from horae.files.read import PlanFileError, PlanMissingError, StrPath, read_plan, short_name
+from horae.org.document import read
 from horae.org.plan import Diagnostic, Severity
 from horae.sources.crew import rules
 from horae.sources.crew.lifecycle import check_gates, parse_lifecycle
@@ -93,14 +101,16 @@ class Roster:
     def agent(self, member: rules.Member) -> Agent:
         path = self.beside(member.definition)
         try:
-            definition = parse_agent(read_plan(path).text, self.name(path))
+            text = read_plan(path).text
+            definition = parse_agent(text, self.name(path))
         except AgentError as error:
             raise RunError(str(error)) from None
         except PlanFileError as error:
             raise RunError(str(error.below(self.root))) from None
         variables, timeout = definition.variables, member.timeout or definition.timeout
         definition = replace(definition, timeout=timeout)
-        origin = Origin(self.name(path), 1)
+        line = next((line for line, _ in agent_sections(read(text))), 1)
+        origin = Origin(self.name(path), line)
         name, roles = member.name, member.roles
         return Agent(name, definition, origin, variables=variables, roles=roles, is_member=True)
 

@@ -186,16 +186,16 @@ def _workflow_lines(workflow: TriggerLine) -> list[str]:
 
 
 def _fact_lines(answer: Any) -> list[str]:
-    if isinstance(answer, list):
+    if isinstance(answer, list | tuple):
         return [f"- {each}" for each in answer]
     lines = []
     for name, value in to_builtins(answer).items():
         label = " ".join(
             word.upper() if word in {"id", "usd"} else word.title() for word in name.split("_")
         )
-        if isinstance(value, dict | list) and value:
+        if isinstance(value, dict | list | tuple) and value:
             lines += [f"{label}:", *(f"  {line}" for line in _fact_lines(value))]
-        elif value not in (None, "", {}, []):
+        elif value not in (None, "", {}, [], ()):
             lines.append(f"{label}: {value}")
     return lines
 

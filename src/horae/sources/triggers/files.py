@@ -188,7 +188,8 @@ class _YamlPage:
             return
         for key in data:
             if key not in known:
-                near = get_close_matches(key, known, n=1)
+                longer = [each for each in known if each.startswith(f"{key}_")]
+                near = longer or get_close_matches(key, known, n=1)
                 fix = f"did you mean {near[0]}?" if near else "remove it"
                 said = f"unknown field {key[:60]!r} is ignored"
                 self.wrong(key, said, fix, kind=Severity.WARNING)
