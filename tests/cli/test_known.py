@@ -24,6 +24,7 @@ from horae.sources.triggers.kinds import CronKind
 from horae.sources.triggers.rules import Trigger, TriggerDefinition, scanned
 from horae.store.sqlite import SqliteLedger
 from reasons import because
+from store.ledger_suite import story
 
 if TYPE_CHECKING:
     from calling import Call
@@ -197,3 +198,42 @@ def test_a_paused_task_comes_back_when_its_pause_is_over(call: Call) -> None:
     rows = call("task", "next", "--at", NOON, "-n", "1", "--json").data
     assert [each["at"] for each in rows] == ["2026-04-04T09:00:00Z"]
     assert call("task", "show", "1", "--at", NOON, "--json").data["next"][0][:10] == "2026-04-04"
+
+
+def test_what_only_looks_at_a_plan_leaves_nothing_behind(call: Call) -> None:
+    files = {
+        "plan.org": PLAN,
+        "horae.toml": "crew.def = 'crew.org'\n",
+        "crew.org": "* wren\n:PROPERTIES:\n:DEF: wren.org\n:INTERVAL: 6h\n:END:\n",
+        "wren.org": "* wren :agent:\n:PROPERTIES:\n:COMMAND: touch ran\n:END:\nGo.\n",
+        "board/tasks/1.md": "---\nid: 1\ntitle: Sow\nstatus: todo\ncron_schedule: '@daily'\n---\n",
+        ".agentd/agents/cook.yml": "name: cook\nconfig:\n  command: touch ran\n",
+        ".agentd/workflows/hook.yml": (
+            "name: hook\nagent: cook\nsource:\n  type: webhook\n  secret: 0123456789abcdef\n"
+            "prompt_template: x\n"
+        ),
+    }
+    for name, text in files.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text)
+    titles = {"Tick", "Turn", "wren", "Sow", "hook"}
+    assert {each["title"] for each in call("list", "--json").data} == titles
+    for line in (
+        *("next", "agenda", "due", "check", "simulate", "export ics", "explain plan.org:1"),
+        *(f"why {title}" for title in titles),
+    ):
+        assert call(*line.split()).code in {0, 1}, line
+    found = {str(each): each.read_text() for each in Path().rglob("*") if each.is_file()}
+    assert found == files
+
+
+@story
+async def test_a_draft_has_the_entries_of_a_ledger_and_its_changes_stay_there() -> None:
+    ledger = await SqliteLedger.in_memory()
+    found = tuple(scan_plan(read(PLAN), file="plan.org", zone_name="UTC"))
+    await ledger.scan("org", Scan(found), now=SEEN, term=1)
+    draft = await ledger.draft()
+    assert await draft.entries() == await ledger.entries()
+    await draft.scan("org", Scan(()), now=NINE, term=1, patience=timedelta(0))
+    assert [each.gone_at for each in await draft.entries()] == [NINE, NINE]
+    assert [each.gone_at for each in await ledger.entries()] == [None, None]
