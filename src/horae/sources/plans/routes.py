@@ -247,18 +247,14 @@ def schedule_kind(found: Listed) -> type[_Place] | None:
     return None
 
 
-async def _place(front: Front, found: Listed) -> _Place:
-    root, file, kind = (
-        offered(front.root, "plan root"),
-        found.item.origin.file,
-        schedule_kind(found),
-    )
+async def _place(root: Path, found: Listed, zone_name: str = "") -> _Place:
+    file, kind = found.item.origin.file, schedule_kind(found)
     if kind is None:
         raise PlanScheduleError(f"the schedule of {found.mark.title!r} cannot be changed here")
     content = Content(file, b"", "")
     if kind is not _Trigger:
         content = await asyncio.to_thread(read_plan, root / file, root=root)
-    return kind(found, content, front.zone_name)
+    return kind(found, content, zone_name)
 
 
 def _meaning(item: Entry | Unarmed | None, written: str, now: datetime) -> ScheduleMeaning:
@@ -294,13 +290,12 @@ class Blame(NamedTuple):
 
 
 async def rule_blame(root: Path, found: Listed) -> Blame | None:
-    file, kind = found.item.origin.file, schedule_kind(found)
-    top = None if kind is None else repository_of(root / file)
-    if kind is None or top is None:
+    file = found.item.origin.file
+    top = repository_of(root / file)
+    if top is None:
         return None
     try:
-        content = await asyncio.to_thread(read_plan, root / file, root=root)
-        line = kind(found, content, "").rule_line
+        line = (await _place(root, found)).rule_line
         where = ("-p", f"-L{line},{line}", "--", os.path.relpath(root / file, top))
         said = await call(os.fspath(top), "blame", *where)
     except HoraeError:
@@ -320,8 +315,9 @@ class ScheduleQuery(Fields, frozen=True):
 @routes.get(_SCHEDULE, Scope.READ, answer=ScheduleView, also=(404,), has_tag=True)
 async def schedule(front: Front, entry: str, query: ScheduleQuery) -> Response:
     """Show the schedule of an entry, and what another one would mean."""
-    place, wanted = await _place(front, await front.service.named(entry)), query.to.strip()
-    now, found, zone = front.clock.now(), place.found, front.zone_name
+    found, root = await front.service.named(entry), offered(front.root, "plan root")
+    now, wanted, zone = front.clock.now(), query.to.strip(), front.zone_name
+    place = await _place(root, found, zone)
 
     def look() -> ScheduleView:
         text, then, warnings = place.content.text, None, []
@@ -358,8 +354,8 @@ async def change_schedule(
     front: Front, entry: str, body: ScheduleChange, if_match: str | None
 ) -> Response:
     """Change the schedule of an entry where it is written; with If-Match only as read."""
-    place, wanted = await _place(front, await front.service.named(entry)), body.schedule.strip()
-    found, root = place.found, offered(front.root, "plan root")
+    found, root = await front.service.named(entry), offered(front.root, "plan root")
+    place, wanted = await _place(root, found, front.zone_name), body.schedule.strip()
 
     def splices(content: Content) -> Sequence[Splice]:
         here = type(place)(found, content, front.zone_name)
@@ -369,9 +365,8 @@ async def change_schedule(
         return made
 
     async def read_again() -> None:
-        if isinstance(place, _Workflow):
-            content = await asyncio.to_thread(read_plan, root / place.file, root=root)
-            await _set_cron(front, found, _Workflow(found, content, "").expression)
+        if isinstance(now := await _place(root, found), _Workflow):
+            await _set_cron(front, found, now.expression)
         await front.engine.rescan(found.source)
 
     if isinstance(place, _Trigger):
