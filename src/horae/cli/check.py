@@ -31,6 +31,7 @@ from horae.sources.plans.check import CheckClock, check_plans, phrase_notes
 from horae.sources.workflows.languages import language_of
 
 if TYPE_CHECKING:
+    from horae.core.entry import Entry, Unarmed
     from horae.sources.triggers.service import Triggers
     from horae.sources.triggers.source import Folder
 
@@ -79,7 +80,8 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, output: Out
             found += check_agent(section, name)
     found += _check_blocks(read, root)
     found += _check_else(read, config)
-    found += _check_alerts(read, paths)
+    everything = PlanView(paths, silent, When(now, zone.key), says=False)
+    found += _check_alerts(read, paths, everything)
     found += config.findings
     found += _check_crew(config)
     for each, tasks in boards.items():
@@ -101,7 +103,9 @@ def _seen_from(root: str, found: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
         yield each if root == "." else each._replace(file=f"{root}/{each.file}")
 
 
-def _check_alerts(plans: Sequence[tuple[str, Plan]], paths: Sequence[str]) -> Iterator[Diagnostic]:
+def _check_alerts(
+    plans: Sequence[tuple[str, Plan]], paths: Sequence[str], view: PlanView
+) -> Iterator[Diagnostic]:
     alerts = []
     for name, plan in plans:
         for index, each in enumerate(plan.headlines):
@@ -112,7 +116,7 @@ def _check_alerts(plans: Sequence[tuple[str, Plan]], paths: Sequence[str]) -> It
     alerts = [each for each in alerts if each[-1] and not each[-1].startswith("agent:")]
     if not alerts or not all(map(os.path.isdir, paths or (".",))):
         return
-    names = _names_beside(paths)
+    names = {*_names_of(view.items(), paths)}
     for _, plan in plans:
         for each in plan.headlines:
             if is_entry(each) or "agent" in each.tags:
@@ -127,27 +131,14 @@ def _check_alerts(plans: Sequence[tuple[str, Plan]], paths: Sequence[str]) -> It
             yield found.located(name, plan.places()[index], headline.text)
 
 
-def _names_beside(paths: Sequence[str]) -> set[str]:
-    """Return what goes by a name beside the plans of directories, or is known to their ledgers."""
-    from horae.cli.connection import Place, ask
-
-    names: set[str] = set()
+def _names_of(items: Iterable[Entry | Unarmed], paths: Sequence[str]) -> Iterator[str]:
+    """Yield what entries go by, and the triggers of files that cannot be read."""
+    for item in items:
+        yield from (item.title, item.address, item.address.removeprefix("id:"))
     for root in roots_of(paths):
-        names.update(crew_of(root))
         with suppress(HoraeError):  # what cannot be read is no suggestion
-            folder = _folder(root)
-            names.update(each.name for each in folder.workflows)
-            # A file that cannot be read defines a trigger, most likely of its own name.
-            names.update(os.path.basename(each.file).split(".")[0] for each in folder.problems)
-        for tasks in find_boards([root]).values():
-            with suppress(HoraeError):  # what cannot be read is no suggestion
-                names.update(*({each.title, f"task:{each.id}"} for each in tasks.read().tasks))
-        with suppress(HoraeError):  # what cannot be read is no suggestion
-            for known in ask(Place.of(root=root, data=None), lambda ledger: ledger.entries()):
-                mark = known.mark
-                own = mark.address.removeprefix("id:").removeprefix("agent:")
-                names |= {mark.title, mark.address, own} if known.gone_at is None else set()
-    return names
+            # Such a file defines a trigger, most likely of its own name.
+            yield from (os.path.basename(e.file).split(".")[0] for e in _folder(root).problems)
 
 
 def _check_programs(file: str, plan: Plan, config: Config) -> Iterator[Diagnostic]:
