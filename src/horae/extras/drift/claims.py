@@ -205,7 +205,7 @@ _ZONE: Final = re.compile(
     r"\s*\(?((?:UTC|GMT)(?:[+-]\d{1,2})?|[A-Z]{1,3}[SDE]?T|[A-Z][a-z]+/[A-Z]\w+|Z)\b"
     r"|\s*\(?(?:[Ll]ocal|[Ss]erver|[A-Z][a-z]+)(?=\s+time\b)|\s*\(?(?:Pacific|Eastern)\b"
 )
-_BEGUN: Final = re.compile(r"[#+*-] |.?\n", re.DOTALL)
+_BEGUN: Final = re.compile(r"[#+*-] |.?\n|(?:\A|..)(?:[A-Z]|will\b)", re.DOTALL)
 _DASH: Final = re.compile(r"\s{0,9}[-–—:]")
 _OWN: Final = frozenset(
     ("ø", *_CLASSES["JOB"].split("|"), "note")
@@ -317,9 +317,8 @@ def _claim(text: str, clause: _Clause, said: Said, zone_name: str) -> Claim | No
     if not says or (clause.is_other and not first):
         return None
     mark = _mark(clause, symbols, says, first, last) + "s" * is_stressed
-    is_begun = tokens[0].text[:1].isupper() or low[0] == "will" or not first
-    is_begun = is_begun or _BEGUN.match(text, max(0, tokens[0].start - 2)) is not None
-    head = [] if is_begun or clause.place is not ClaimPlace.BODY else ["…"]
+    is_begun = not first or clause.place is not ClaimPlace.BODY
+    head = [] if is_begun or _BEGUN.match(text, max(0, tokens[0].start - 2)) else ["…"]
     left = _NOISE.sub("", " ".join(low[:first])).split()
     shown = " ".join([*head, *left, f"«{mark}»", *low[last:], *":" * clause.is_heading])
     rules = (then for at, form, then in _TABLE if clause.place[0] in at and form.match(shown))

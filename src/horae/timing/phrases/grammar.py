@@ -156,12 +156,13 @@ def _clocks(tokens: Sequence[Token]) -> tuple[list[Clock], set[int]]:
             shift = None
         elif symbol in "TD":
             minute, second, is_open = value
-            if not is_open and re.search("[ap]", text, re.IGNORECASE):  # 8 and 9 pm
-                half = "pm" if minute >= 720 else "am"
-                early = [c.sure == BARE and c.minute % 720 < minute % 720 for c in found[bare:]]
-                pairs = zip(found[bare:], early, strict=True)
+            if re.search("[apAP]", text):  # 8 and 9 pm, 11 and 3 pm
+                half = minute // 720 * 720
                 found[bare:] = [
-                    placed(each, half) if is_early else each for each, is_early in pairs
+                    Clock(c.minute % 720 + half)
+                    if c.is_bare and c.minute % 720 < minute % 720
+                    else c
+                    for c in found[bare:]
                 ]
             found.append(Clock((minute + (shift or 0)) % 1440, WRITTEN if is_open else EXACT))
             shift = None
@@ -429,7 +430,7 @@ _FORMS: Final[dict[str, _Build]] = {
     r"iY(?:(?:,?&|,|t)Y){0,230}|FYtY": lambda tokens: Say(years=_values(tokens, "Y")),
     r"[@o]?<clock><part>?(?:<sep>@?<hour>){0,50}<part>?": _at,
     r"e?@?K|@<hour><part>?(?:<sep>@?<hour><part>?){0,50}": _at,
-    r"NN?<part>|N(?:<sep>N){0,50}k|(?<=[WPSsQ])(?:NU|D)": _at,
+    r"NN?<part>|N(?:<sep>N){0,50}k|(?<=[WPSsQ])D": _at,
     r"F<hour><part>?[t&]<hour><part>?|[TN]tT|TtN|g@?<hour>": _window,
     r"Z": lambda _: Say(windows=((Clock(0), Clock(1439)),)),
     r"ihU": lambda tokens: Say(part="day", asks="" if _period(tokens)[0] == "d" else "when?"),
