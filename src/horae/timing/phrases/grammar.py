@@ -226,6 +226,8 @@ def _often(tokens: Sequence[Token]) -> Say:
 
 def _count(tokens: Sequence[Token]) -> Say:
     number, (size, unit) = tokens[0].value, _unit(tokens[-1])
+    if any(token.symbol == "U" and token.value != (1, "d") for token in tokens[:-1]):
+        return Say(asks="how often is that?")  # 10 minutes a day
     if number == 1 or (number, size, unit) == (7, 1, "w"):
         every = (size, unit) if number == 1 else (1, "d")
         return Say(every=every, strict=every == (1, "d"), recurs=True)
