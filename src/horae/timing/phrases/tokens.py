@@ -172,6 +172,7 @@ def _shy(found: list[Token], at: int) -> Token:
         or (token.symbol in "WM" and token.text in _SHY and len(re.findall("[WPMS]", near)) < 2)
         or (token.symbol == "_" and token.text.lower() not in STRESS)
         or token.text.lower() == "all"
+        or (token.symbol == "V" and at > 0 and found[at - 1].symbol == "N")  # two nights
         or (token.text.lower() == "till" and at > 0 and found[at - 1].symbol in "ha")
     )
     return token._replace(symbol=".") if is_other else token
