@@ -374,3 +374,27 @@ def test_times_that_did_not_run_for_one_reason_are_one_line_but_for_programs(
             "Tick  plan.org:1  2026-04-01 Wed 10:00:10 to 10:01:30 Europe/Berlin, 9 times"
             "  replaced by the run of 2026-04-01 Wed 10:01:40 Europe/Berlin, as catch-up is latest"
         )
+
+
+@pytest.mark.parametrize(
+    ("source", "word"), [("org", "removed"), ("board", "closed or removed")], ids=str
+)
+def test_a_task_that_is_done_is_not_said_to_be_removed(
+    caplog: pytest.LogCaptureFixture, source: str, word: str
+) -> None:
+    caplog.set_level(logging.INFO, EVENTS)
+    now = datetime.fromisoformat("2026-04-01T08:00:05Z")
+    found = scan_plan(read(TICK), file="plan.org", zone_name="UTC")
+
+    async def log() -> None:
+        ledger = await SqliteLedger.in_memory()
+        for items in (tuple(found), ()):
+            await ledger.scan(source, Scan(items), now=now, term=1, patience=timedelta(0))
+        over = asyncio.Event()
+        over.set()
+        await _log_events(ledger, 0, over, zone_name="UTC", each_alone=False)
+        await ledger.close()
+
+    asyncio.run(log())
+    said = [(each.__dict__["word"], each.getMessage()) for each in caplog.records]
+    assert (word, "Tick  plan.org:1") in said

@@ -346,7 +346,7 @@ def list_(
     The states: running, failing (the last run failed), broken (the text cannot be read), armed
     (the engine runs the entry when it is due, requested, or started by another entry or an event),
     paused, unarmed (cannot run; `horae why` says why), new (no engine has read the entry yet),
-    gone (no longer in the plan files).
+    gone (no longer in the plan files, or a closed task).
 
     With a ledger these are its entries, with the last run and the next time of each. Without a
     ledger they are read from the plan files. Without an engine the next tick of an agent is an

@@ -766,7 +766,7 @@ async def _words(ledger: Ledger, alike: Sequence[Event], zone_name: str) -> tupl
     if entry is not None:
         subject = f"{entry.mark.title}  {entry.item.origin}"
     if entry is not None and event.kind == "entry_gone":
-        return word, subject
+        return "closed or removed" if entry.source == "board" else word, subject
     if not isinstance(facts.get("title"), list):
         facts.pop("title", None)
     if len(facts) > 1 and str(facts.get("file", "-")) in str(facts.get("what", "")):
