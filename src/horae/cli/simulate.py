@@ -197,7 +197,8 @@ def simulate(
     Show day by day what would run, run late, be coalesced or missed. Times, policies and slots
     follow the rules of the engine. If the plan has a ledger, its pauses and last runs count, and
     each run takes as long and costs as much as recent runs of its entry; otherwise a run ends at
-    once. At most 2,000,000 scheduled times are simulated, or any number with --jsonl.
+    once. Tasks, crews and triggers are not simulated. At most 2,000,000 scheduled times are
+    simulated, or any number with --jsonl.
     """
     now, place = moments.moment_and_zone(start, tz=tz, root=plan_root(paths))
     view = PlanView(paths, output, When(now, place.key), knows="ledger")
