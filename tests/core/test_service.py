@@ -22,7 +22,7 @@ from horae.core.entry import Entry, Origin, Policy, Unarmed, key_time
 from horae.core.explain import AskedMomentError, WhyQuestion, answers, line_of, parse_ask
 from horae.core.ports import EntryStep, Listed, Process
 from horae.core.project import Moment, project
-from horae.core.receipt import Filed, Receipt, Status
+from horae.core.receipt import Filed, Reason, ReasonCode, Receipt, Status
 from horae.core.service import MOST, Service
 from horae.core.source import Mark, Scan
 from horae.core.views import (
@@ -111,7 +111,12 @@ class Office:
     async def filed_now(self, title: str) -> Filed:
         return await self.service.filed((await self.service.run_now(title)).receipt)
 
-    async def run(self, filed: Filed, outcome: Status | None = Status.DONE) -> None:
+    async def run(
+        self,
+        filed: Filed,
+        outcome: Status | None = Status.DONE,
+        reason: Reason | None = None,
+    ) -> None:
         """Start a run, and end it a minute later unless it goes on."""
         now = self.clock.now()
         run = await one_run.start(self.ledger, filed.number, now=now, term=1)
@@ -120,9 +125,8 @@ class Office:
         if outcome is not None:
             self.clock.step(MINUTE)
             now = self.clock.now()
-            await one_run.end(
-                self.ledger, run.number, outcome, reason=because("so it went"), now=now, term=1
-            )
+            why = reason or because("so it went")
+            await one_run.end(self.ledger, run.number, outcome, reason=why, now=now, term=1)
 
     async def why(self, text: str) -> WhyLines:
         said = await self.service.why(parse_ask(text))
@@ -230,6 +234,8 @@ async def test_a_status_says_what_was_late_missed_or_failed_in_the_last_day() ->
         for each in filed:
             if each.title == "Fail":
                 await here.run(each, Status.FAILED)
+            if each.title == "Digest":
+                await here.run(each, Status.KILLED, Reason(ReasonCode.CANCELLED, "cancelled"))
         stands = await here.service.status(ENGINE)
         assert [line.title for line in stands.late] == ["Fail", "Digest"]
         assert stands.late[0].late == timedelta(minutes=5)

@@ -722,7 +722,8 @@ class Service:
     async def status(self, engine: views.EngineFacts, *, limit: int = 20) -> views.StatusReport:
         """Return at most *limit* lines of each kind.
 
-        Of late, missed and failed receipts of the last day, it has the newest per entry.
+        Of late, missed and failed receipts of the last day, it has the newest per entry. A run that
+        a user cancelled has not failed.
         """
         now, ledger = self.clock.now(), self.ledger
         counts = await ledger.count_entries(due_before=now - GRACE)
@@ -766,7 +767,8 @@ class Service:
             problems.append(f"{who} scheduled times that passed without a decision: {why}")
         problems += await self._problems(in_line, agents, coming)
         by_status = Counter(each.status for each in pending)
-        bad = [each for each in pending if each.status in states.BAD]
+        bad = (*await recent(states.BAD), *(each for each in pending if each.status in states.BAD))
+        failed = [each for each in bad if each.receipt.reason.code != ReasonCode.CANCELLED]
         # A status of another time may list what is open now as planned later.
         planned = [
             each
@@ -787,7 +789,7 @@ class Service:
             next=tuple(map(self._entry_line, coming)),
             late=await newest([each for each in planned if each.lateness > GRACE]),
             missed=await newest(await recent({Status.MISSED})),
-            failed=await newest([*await recent(states.BAD), *bad]),
+            failed=await newest(failed),
             paused=await shown(Trait.PAUSED),
             unarmed=await shown(Trait.UNARMED),
             problems=tuple(dict.fromkeys(problems)),  # the engine's facts have the broken ones, too
