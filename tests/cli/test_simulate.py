@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -74,6 +74,46 @@ def test_what_simulated_runs_cost_follows_from_the_last_ones(
     out = call(capsys, plan, *options, "--table")[1]
     assert "expected cost: $1.75 for 7 runs, each at the median of its entry's last runs\n" in out
     assert json.loads(call(capsys, plan, *options, "--json")[1])["cost"] == 1.75
+
+
+def test_ticks_tasks_and_triggers_of_a_directory_are_simulated_and_cost_what_they_did(
+    plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / plan).unlink()
+    answer = {"type": "result", "subtype": "success", "result": "Read.", "total_cost_usd": 0.25}
+    (tmp_path / "claude").write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
+    (tmp_path / "claude").chmod(0o755)
+    (tmp_path / "wren.org").write_text(
+        f"* wren :agent:\n:PROPERTIES:\n:COMMAND: {tmp_path}/claude\n:END:\nYou read.\n"
+    )
+    (tmp_path / "crew.org").write_text(
+        "* wren\n:PROPERTIES:\n:DEF: wren.org\n:INTERVAL: 6h\n:END:\n"
+    )
+    (tmp_path / "horae.toml").write_text('[crew]\ndef = "crew.org"\n')
+    files = {
+        "board/tasks/001-links.md": "---\nid: 1\ntitle: Links\nstatus: done\nassignee: wren\n"
+        'cron_schedule: "0 9 * * *"\n---\n',
+        ".agentd/agents/smoker.yml": "name: smoker\ncommand: [cat]\nworking_dir: ../..\n",
+        ".agentd/workflows/smoke.yml": "name: smoke\nagent: smoker\nsource:\n  type: cron\n"
+        '  expression: "0 */2 * * *"\nprompt_template: Look.\n',
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    def told(*more: str) -> dict[str, Any]:
+        code, out, err = call(capsys, ".", "--from", "2099-04-01", "--days", "2", "--json", *more)
+        assert code == 0, err
+        found: dict[str, Any] = json.loads(out)
+        return found
+
+    first = told()
+    assert first["totals"] == {"ran": 23 + 2 + 8}
+    late = told("--outage", "2099-04-01T01:00/30h")
+    assert {each["title"] for each in late["odd"]} == {"smoke", "Links", "wren"}
+    ran = run_command("horae", "agent", "tick", "wren", at=tmp_path)
+    assert ran.code == 0, ran.err
+    assert told()["cost"] == pytest.approx(0.25 * 8)
 
 
 def test_more_times_than_can_be_waited_for_are_refused_with_a_remedy(

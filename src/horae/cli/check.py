@@ -72,7 +72,7 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, output: Out
             message, fix = "is not a plan: it has no headlines", "name an Org file (*.org)"
             found.append(Diagnostic(name, 1, 1, "no-plan", Severity.WARNING, message, fix))
     silent = output._replace(is_silent=True)  # what cannot be read is said already
-    view = PlanView(paths, silent, When(now, zone.key), knows="ledger", says=False)
+    view = PlanView(paths, silent, When(now, zone.key), knows="plans", says=False)
     for name, plan in read:
         found += [*_check_programs(name, plan, config), *_check_languages(name, plan)]
         found += phrase_notes(name, plan, clock, known=view.known)

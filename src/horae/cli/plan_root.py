@@ -95,8 +95,8 @@ class PlanView:
     """All that has a time in the files and the directories that were named, read once.
 
     What cannot be read is said, and the rest goes on. *knows* is who is asked besides the files:
-    the `engine` that runs, else the ledger; the `ledger` alone, of plan files; or `none`. *says*
-    prints which.
+    the `engine` that runs, else the ledger; the `ledger` alone; the ledger, of `plans` alone; or
+    `none`. *says* prints which.
     """
 
     def __init__(
@@ -260,7 +260,7 @@ class PlanView:
             )
             org, now = _PlanFiles(root, plans, self._when.zone), self._when.now
             scan = partial(ledger.scan, ORG, now=now, term=1, patience=timedelta(0))
-            is_whole = self._knows != "ledger" and root in self._named.values()
+            is_whole = self._knows != "plans" and root in self._named.values()
             if is_whole and (place is not None or _has_more(root)):
                 from horae.cli.connection import CommandClock  # a plan file alone needs none
                 from horae.context import Context

@@ -20,7 +20,7 @@ from msgspec import structs
 
 from horae.cli import connection, moments, options, output as printing
 from horae.cli.output import Form, Output, echo, print_json, print_line
-from horae.cli.plan_root import ORG, PlanView, When
+from horae.cli.plan_root import PlanView, When
 from horae.cli.sources import plan_root
 from horae.config import load
 from horae.core import decide, gate
@@ -143,7 +143,7 @@ class PlanHistory:
         for place, root in enumerate(view.roots):
             apart = place << 32  # two ledgers have the same numbers
             known: dict[int, Origin] = {}
-            for each in (each for each in view.listed(root) if each.source == ORG):
+            for each in view.listed(root):
                 if isinstance(item := root.item(each), Entry):
                     if item.number:
                         known[item.number] = item.origin
@@ -197,12 +197,13 @@ def simulate(
     Show day by day what would run, run late, be coalesced or missed. Times, policies and slots
     follow the rules of the engine. If the plan has a ledger, its pauses and last runs count, and
     each run takes as long and costs as much as recent runs of its entry; otherwise a run ends at
-    once. Tasks, crews and triggers are not simulated. At most 2,000,000 scheduled times are
-    simulated, or any number with --jsonl.
+    once. The agents, tasks and triggers of a DIR are simulated, too; each tick of an agent
+    counts as done. At most 2,000,000 scheduled times are simulated, or any number with --jsonl.
     """
     now, place = moments.moment_and_zone(start, tz=tz, root=plan_root(paths))
     view = PlanView(paths, output, When(now, place.key), knows="ledger")
-    if not view.plans:
+    history = PlanHistory.of(view, now=now.astimezone(UTC))
+    if not view.plans and not history.entries:
         return view.exit_code
     settings = load(plan_root(paths))
     capacity = gate.Capacity(settings.gate_slots, settings.crew_max_concurrent)
@@ -212,7 +213,6 @@ def simulate(
         if gap.at + gap.length <= start_at or gap.at >= start_at + timedelta(days=days):
             period = f"{days} days from {moment_text(start_at, place.key)}"
             raise click.UsageError(f"--outage {text} is outside the simulated {period}.")
-    history = PlanHistory.of(view, now=start_at)
     if output.form is not Form.JSONL:
         _refuse_too_many(count_times(history.entries, start_at, timedelta(days=days)), days)
     simulation = Simulation(

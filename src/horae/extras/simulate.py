@@ -464,14 +464,18 @@ def _place(filed: Filed) -> tuple[datetime, int]:
 
 
 def count_times(entries: Iterable[Listed], start: datetime, length: timedelta) -> int:
-    """Count the times of cron rules by arithmetic; no other rule is dense."""
+    """Count the times of cron rules and the ticks by arithmetic; no other rule is dense."""
     total = 0
     for each in entries:
         item, is_over = each.item, each.gone_at is not None
         is_over = is_over or (each.pause is not None and each.pause.until is None)
-        if isinstance(item, Entry) and isinstance(item.rule, CronRule) and not is_over:
-            since, until = item.policy.clip(start, start + length)
+        if not isinstance(item, Entry) or is_over:
+            continue
+        since, until = item.policy.clip(start, start + length)
+        if isinstance(item.rule, CronRule):
             total += count_any(item.rule.crons, since, until) if since < until else 0
+        elif isinstance(item.rule, CadenceRule):
+            total += max(0, (until - since) // item.rule.base)
     return total
 
 
