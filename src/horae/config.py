@@ -228,6 +228,16 @@ def load(
         if each.path in file.values:
             found.append(Overridden(file.origin(each.path), file.values[each.path]))
         given[each.field] = (*found, Overridden("default", each.default))
+    values: dict[str, Any] = {}
+    errors: list[SettingError] = []
+    for each in SETTINGS:
+        try:
+            values[each.field] = _value(each, given[each.field][0], root=base, home=home)
+        except SettingError as error:
+            errors.append(error)
+    if errors:
+        errors[0].args = ("\n".join(map(str, errors)),)
+        raise errors[0]
     return Config(
         root=base,
         home=source,
@@ -235,7 +245,7 @@ def load(
         findings=tuple(_unknown(file)),
         secrets=dict(_secrets(file, source, home)),
         given=given,
-        **{e.field: _value(e, given[e.field][0], root=base, home=home) for e in SETTINGS},
+        **values,
     )
 
 

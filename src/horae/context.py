@@ -616,7 +616,8 @@ class EngineSettings:
             outdated = [each for each in self.config.outdated(written) if each[0] not in waiting]
             said += [outdated_words(*each) for each in outdated]
         except (SettingError, ArrivalsError) as error:  # half an edit, perhaps
-            said = [f"{error}; the engine keeps the settings that it started with"]
+            what = "; ".join(str(error).splitlines())
+            said = [f"{what}; the engine keeps the settings that it started with"]
         before, self.notes = self.notes, tuple(f"settings: {each}" for each in said)
         return [each for each in self.notes if each not in before]
 
