@@ -81,6 +81,10 @@ def test_next_of_an_expression_needs_no_plan(call: Call) -> None:
     ]
 
 
+def test_a_phrase_with_minutes_alone_is_no_line_of_a_file(call: Call) -> None:
+    assert "the words mean 15 * * * *\n" in call("explain", "hourly at :15").out
+
+
 def test_a_bad_expression_is_shown_with_a_caret(call: Call) -> None:
     ending = call("explain", "0 24 * * *")
     assert (ending.code, ending.out) == (2, "")

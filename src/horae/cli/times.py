@@ -50,7 +50,7 @@ _YEAR: Final = timedelta(days=366)
 _FAR: Final = 50 * _YEAR
 _GUESS: Final = "an estimate, as if the engine started now"
 _PLACE: Final = re.compile(r"(.+?):(\d{1,9})(?::\d+)?", re.ASCII)
-_CLOCK: Final = re.compile(r"\s\d{1,2}:\d\d$", re.ASCII)
+_CLOCK: Final = re.compile(r"\s\d{0,2}:\d\d$", re.ASCII)
 _LENGTH: Final = re.compile(r"(\d{1,2}) ?(m|min|minutes?|h|hours?)", re.ASCII)
 _DATED: Final = re.compile(r"\s*\d{4}-\d\d-\d\d(?![\w.-])")
 
