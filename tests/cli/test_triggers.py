@@ -148,6 +148,7 @@ def test_a_trigger_is_made_listed_shown_changed_and_removed(call: Call) -> None:
     assert off.out == "trigger digest is disabled\n"
     again = call("horae", "trigger", "disable", "digest", "--table")
     assert again.out == "trigger digest was already disabled\n"
+    assert again.err == "", "nothing takes effect later"
     assert call("horae", "trigger", "enable", "digest", "--json").data["enabled"] is True
     assert (
         call("horae", "trigger", "remove", "digest", "--table").out == "trigger digest is removed\n"
@@ -417,8 +418,9 @@ def test_apply_twice_changes_nothing(call: Call, files: Path) -> None:
         ".agentd/workflows/daily.yml",
     ]
     assert rows[0]["prompt_template"] == "Deploy at {{run_at}}.\n"
-    again = changes(call("horae", "trigger", "apply", ".agentd", "--json"))
-    assert {verb for verb, _, _ in again} == {"unchanged"}
+    applied = call("horae", "trigger", "apply", ".agentd", "--json")
+    assert {verb for verb, _, _ in changes(applied)} == {"unchanged"}
+    assert "takes effect" not in applied.err
     assert call("horae", "trigger", "list", "--json").data == rows
     everything = call("agent", "apply", ".")
     assert everything.out.endswith("Applied 0 room(s), 1 agent(s), and 2 workflow(s)\n")

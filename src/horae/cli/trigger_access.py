@@ -58,7 +58,12 @@ class TriggerAccess:
             or_empty=True,
         )
 
-    def write(self, work: Callable[[AnyTriggers], Awaitable[T]]) -> T:
+    def write(
+        self,
+        work: Callable[[AnyTriggers], Awaitable[T]],
+        *,
+        is_change: Callable[[T], bool] = lambda _: True,
+    ) -> T:
         is_alone = False
 
         def by_engine(client: Client) -> T:
@@ -70,7 +75,7 @@ class TriggerAccess:
             return await work(Triggers(**self._parts(ledger)))
 
         done = write_with(self.place, by_engine, alone)
-        if is_alone:
+        if is_alone and is_change(done):
             later = "this takes effect at the next `horae up`"
             output.echo(f"horae: no engine is running; {later}", err=True)
         return done
@@ -89,7 +94,9 @@ class TriggerAccess:
                     each["said"] = {**each["said"], "working_dir": "."}
             return await triggers.apply(sent, **how)
 
-        return self.read(change) if dry_run else self.write(change)
+        if dry_run:
+            return self.read(change)
+        return self.write(change, is_change=lambda made: any(each.is_change for each in made))
 
     def _parts(self, ledger: SqlLedger, *, may_call: bool = True) -> dict[str, Any]:
         context = context_of(ledger, self.place, CommandClock())

@@ -285,7 +285,7 @@ def _add_switch(name: str, text: str, *, to: bool) -> None:
             was = (await triggers.get(name)).enabled
             return was, await triggers.update(name, {"enabled": to})
 
-        was, done = call.access.write(change)
+        was, done = call.access.write(change, is_change=lambda made: made[0] is not to)
         is_now = "was already" if was is to else "is"
         call.print(done, f"trigger {done.name} {is_now} {_state(done)}")
 
@@ -383,7 +383,7 @@ def _add_files(name: str, text: str, dry_help: str, *, is_teardown: bool = False
                 echo(f"{change.verb} {what} {change.name}  {change.place}")
                 for line in change.diff_lines("→"):
                     echo(f"    {line}")
-            count = sum(each.verb not in {"unchanged", "skip"} for each in changes)
+            count = sum(each.is_change for each in changes)
             word = "removed" if is_teardown else "changed"
             echo(f"{count} of {len(changes)} {'would be ' * dry_run}{word}")
 

@@ -177,6 +177,10 @@ class FileChange(Shape, frozen=True, kw_only=True):
     diff: tuple[FieldChange, ...] = ()
     notes: tuple[FileNote, ...] = ()
 
+    @property
+    def is_change(self) -> bool:
+        return self.verb not in {"unchanged", "skip"}
+
     def diff_lines(self, arrow: str) -> list[str]:
         """Return the changes as text, each value as JSON of at most 60 characters."""
 
