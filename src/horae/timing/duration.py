@@ -83,10 +83,19 @@ def parse_cadence(text: str) -> timedelta:
         return _checked(text, [(number, unit or "ms")], allow_zero=False)
     suggestion = "a number and a unit, such as 10m"
     if meant := loose_duration(text):
-        unit = next((unit for unit in ("h", "m", "s") if not meant % _UNITS[unit]), "")
-        suggestion = f"{meant // _UNITS[unit or 'ms']}{unit}"
+        suggestion = format_cadence(meant)
     reason = "must be a number with s, m or h, or a bare number of milliseconds"
     raise DurationError(text, reason=reason, suggestion=suggestion)
+
+
+def format_cadence(length: timedelta) -> str:
+    """Return a duration as `:INTERVAL:` has it.
+
+    >>> format_cadence(timedelta(minutes=90)), format_cadence(timedelta(milliseconds=1500))
+    ('90m', '1500')
+    """
+    unit = next((unit for unit in ("h", "m", "s") if not length % _UNITS[unit]), "")
+    return f"{length // _UNITS[unit or 'ms']}{unit}"
 
 
 def format_duration(length: timedelta) -> str:

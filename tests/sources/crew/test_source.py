@@ -237,6 +237,13 @@ def test_a_single_keeper_is_a_crew_of_one(tmp_path: Path) -> None:
     assert (rule.base, rule.first_at) == (HOUR, START + 50 * MINUTE)
 
 
+def test_the_manifest_of_a_single_keeper_has_an_interval_with_its_unit(
+    tmp_path: Path,
+) -> None:
+    single = SingleKeeper(tmp_path / "keeper.org", None, 30 * MINUTE)
+    assert ":INTERVAL: 30m\n" in single.manifest("keeper")
+
+
 def test_a_single_keeper_is_called_as_its_file_says_and_stays_the_same(tmp_path: Path) -> None:
     file = tmp_path / "keeper.org"
     file.write_text("* The gardener :agent:\n:PROPERTIES:\n:ID: ann\n:END:\nYou keep.\n")

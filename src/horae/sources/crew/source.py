@@ -35,7 +35,7 @@ from horae.org.document import read
 from horae.org.plan import Diagnostic, Severity
 from horae.sources.crew import rules
 from horae.sources.crew.lifecycle import check_gates, parse_lifecycle
-from horae.timing.duration import first_delay, format_duration
+from horae.timing.duration import first_delay, format_cadence, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -70,7 +70,7 @@ class SingleKeeper:
 
     def manifest(self, name: str) -> str:
         drawer = f":DEF: {self.definition}\n"
-        drawer += f":INTERVAL: {self.interval // timedelta(milliseconds=1)}\n"
+        drawer += f":INTERVAL: {format_cadence(self.interval)}\n"
         drawer += "" if self.lifecycle is None else f":LIFECYCLE: {self.lifecycle}\n"
         return f"* {name}\n:PROPERTIES:\n{drawer}:END:\n"
 
