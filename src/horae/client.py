@@ -444,7 +444,8 @@ class Client(Calls, Sender):
     def _unreachable(self, error: Exception) -> EngineUnreachableError:
         who = "the engine" if self._pid is None else f"the engine (process {self._pid})"
         if isinstance(error, FileNotFoundError | ConnectionRefusedError):
-            reason = f"{who} does not listen on its socket; stop it and start `horae up` again"
+            remedy = "if it is not just starting or stopping, stop it and start `horae up` again"
+            reason = f"{who} does not listen on its socket; {remedy}"
             if self._pid is None:
                 reason = "no engine is running; start it with `horae up`"
         elif isinstance(error, TimeoutError):
