@@ -56,7 +56,7 @@ def fits_schema(toml: str) -> bool:
     return bool(jsonschema_rs.is_valid(json.loads(text), written))
 
 
-def test_all_values_that_cannot_be_read_are_named_at_once() -> None:
+def test_all_values_that_cannot_be_read_are_named_at_once(root: Path) -> None:
     error = refused('zone = "Europe/Berln"\n[run]\ndrain = "soon"\n')
     assert sorted(line[:12] for line in str(error).splitlines()) == [
         "horae.toml:1", "horae.toml:3",
