@@ -269,6 +269,19 @@ async def test_a_tree_that_the_disk_does_not_take_holds_the_run_back(ground: Gro
         await ground.here().take("wren")
 
 
+@story
+async def test_a_repository_without_a_commit_holds_runs_back_until_it_has_one(
+    tmp_path: Path,
+) -> None:
+    plan = tmp_path / "plan"
+    plan.mkdir()
+    git("init", "--quiet", at=plan)
+    trees = Trees(plan, tmp_path / "data")
+    assert str(await trees.why_held()).startswith(f"{plan} has no commit")
+    git("-c", "user.name=u", "-c", "user.email=u@h", "commit", "--allow-empty", "-qm1", at=plan)
+    assert await trees.why_held() is None
+
+
 # What agents do to the repositories that they work in
 
 

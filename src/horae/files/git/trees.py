@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from horae.core.ports import HeldBackError, Tree
+from horae.core.receipt import Reason, ReasonCode
 from horae.core.source import Revision
 from horae.errors import Exit, HoraeError
 from horae.files.edit import remove_stale, remove_tree
@@ -118,6 +119,13 @@ class Trees:
         except OSError:
             return []
         return [each.name for each in found if is_repository(each)]
+
+    async def why_held(self) -> Reason | None:
+        """Return why no tree can be made: without a commit there is nothing to clone."""
+        if not is_repository(self.root) or self.names() or await self._git(self.root).head():
+            return None
+        words = f"{self.root} has no commit, so no agent can work in a clone of it; commit the plan"
+        return Reason(ReasonCode.NOT_READY, words)
 
     async def take(self, agent: str, *, is_member: bool = False) -> Tree:
         """Return a tree for one run of an agent, up to date if possible.

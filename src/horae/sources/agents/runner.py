@@ -310,7 +310,9 @@ class AgentHost:
 
     async def why_unable(self, agent: Agent, tools: ToolPolicy | None = None) -> Reason | None:
         obstacle = self.obstacle(agent, tools)
-        return obstacle.why() if obstacle is not None else await self.why_held(agent)
+        if obstacle is not None:
+            return obstacle.why()
+        return await self.why_held(agent) or await self.trees.why_held()
 
     async def why_held(self, agent: Agent) -> Reason | None:
         return await why_held(self.place, self.registry.asked_for(agent), agent.environment)
