@@ -88,9 +88,8 @@ such as "at 9" or "at midnight"
         pieces = [piece for part in found for said in part for piece in said.pieces]
         about = (piece for piece in pieces if asked.field and getattr(piece[2], asked.field))
         start, end, _ = next(about, (pieces[0][0], pieces[-1][1], None))
-        raise PhraseError(
-            text, reason=asked.question, column=start + 1, width=end - start
-        ) from None
+        fact = {"column": start + 1, "width": end - start}
+        raise PhraseError(text, reason=asked.question, **fact) from None
 
 
 def _refuse_unread(text: str, tokens: Sequence[Token], found: Sequence[Said]) -> None:
@@ -191,9 +190,8 @@ def _counted(say: Say) -> Say:
         "y": say.dates or (say.months if say.mdays or say.nth else ()),
     }.get(unit, ())  # fmt: skip
     what = {"w": "on which days", "m": "on which dates", "y": "on which dates"}
-    _ask(
-        len(named) != number, f"{what.get(unit, 'at which times')}? name {number} of them", "count"
-    )
+    question = f"{what.get(unit, 'at which times')}? name {number} of them"
+    _ask(len(named) != number, question, "count")
     every = (1, unit) if unit in ("h", "d") and not say.kinds else None
     return replace(say, count=None, every=say.every or every, recurs=True)
 
@@ -283,11 +281,8 @@ def _day_fields(say: Say) -> list[str]:
     _ask(say.weekdays and not say.recurs, once, "weekdays")
     is_single = say.kinds and not (say.recurs or unit in ("m", "y"))
     _ask(is_single, "once, or every time?", say.kinds[:1])
-    _ask(
-        say.kinds and "y" in (unit, say.of) and not (months or say.dates),
-        "in which month?",
-        "every",
-    )
+    is_yearly = say.kinds and "y" in (unit, say.of)
+    _ask(is_yearly and not (months or say.dates), "in which month?", "every")
     if say.weekdays:
         days = "*" if say.weekdays == WEEK else field_text(say.weekdays, 0, 6, DAY_NAMES)
         return [f"* {month} {days}"]
@@ -304,8 +299,8 @@ def _days_of(say: Say, days: Collection[int]) -> str:
     least = min((LENGTHS[month - 1] for month in months), default=28)
     late = max(days, default=0)
     question = f"not every month has a day {late}: on the last day, or skipping shorter months?"
-    _ask(late > least and not say.exact, question, "mdays")
     plain = [day for day in days if day > 0]
+    _ask(late > least and not (say.exact or len(plain) > 2), question, "mdays")  # a list is clear
     later = ["L" if day == -1 else f"L-{-day - 1}" for day in sorted(days, reverse=True) if day < 0]
     near = [f"{day}W" for day in sorted(say.nearest)]
     return ",".join([*([field_text(plain, 1, 31)] if plain else []), *later, *near])

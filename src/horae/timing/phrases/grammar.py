@@ -158,12 +158,9 @@ def _clocks(tokens: Sequence[Token]) -> tuple[list[Clock], set[int]]:
             minute, second, is_open = value
             if re.search("[apAP]", text):  # 8 and 9 pm, 11 and 3 pm
                 half = minute // 720 * 720
-                found[bare:] = [
-                    Clock(c.minute % 720 + half)
-                    if c.is_bare and c.minute % 720 < minute % 720
-                    else c
-                    for c in found[bare:]
-                ]
+                for n, clock in enumerate(found[bare:], bare):
+                    if clock.is_bare and clock.minute % 720 < minute % 720:
+                        found[n] = Clock(clock.minute % 720 + half)
             found.append(Clock((minute + (shift or 0)) % 1440, WRITTEN if is_open else EXACT))
             shift = None
             seconds |= {second} - {0}
@@ -253,8 +250,9 @@ def _period(tokens: Sequence[Token]) -> tuple[str, frozenset[int]]:
 def _nth_day(tokens: Sequence[Token]) -> Say:
     cut = next(at for at, token in enumerate(tokens) if token.symbol in "WPs")
     numbers, day = _values(tokens[:cut], "O2"), tokens[cut]
-    if len(day.value) == 2:
-        return Say(asks="on which of the two days?")
+    among = _values(tokens[cut + 1 :], "W", 7) or WORKDAYS  # last weekday (Mon-Fri)
+    if len(day.value) == 2 or among != WORKDAYS:
+        return Say(asks="on which of these days?")
     nth = frozenset(product(numbers, {WORKING} if day.value == WORKDAYS else day.value))
     of, months = _period(tokens[cut + 1 :])
     if of or months or tokens[0].symbol != "e":
@@ -312,10 +310,8 @@ def _at(tokens: Sequence[Token]) -> Say:
     if _symbols(tokens) == "NtN" and tokens[0].text.isdigit():  # 9 to 17
         return _window(tokens)
     clocks, seconds = _clocks(tokens)
-    is_range = "NtN" in _symbols(tokens) and all(
-        t.text.isdigit() for t in tokens if t.symbol == "N"
-    )
-    if is_range or not clocks:
+    is_plain = all(t.text.isdigit() for t in tokens if t.symbol == "N")
+    if not clocks or (is_plain and "NtN" in _symbols(tokens)):
         return Say(asks='at what time? write it like "at 9" or "at 17:30"')
     say = Say(times=frozenset(clocks), seconds=frozenset(seconds))
     return replace(say, every=(1, "d"), recurs=True) if tokens[0].symbol == "e" else say
@@ -418,7 +414,7 @@ _FORMS: Final[dict[str, _Build]] = {
     ),
     r"o?c?e?[~A]?<days>[RV]?|F[WPSs]t[WPSs]": _on_days,
     r"xo?<days>": lambda tokens: Say(minus=_values(tokens, "WPSs", 7)),
-    r"o?e?<ordinals>[WPs](?:[fi]<period>)?": _nth_day,
+    r"o?e?<ordinals>(?:s\(WtW\)|[WPs])(?:[fi]<period>)?": _nth_day,
     r"o?(?:eO(?:<sep>h?[O2])*U?|<ordinals>U?|U<numbers>|hsnt<ordinals>)[fi]<period>": _mdays,
     r"oh<ordinals>U?|<ordinals>(?:,?&|,|t)h?[O2]|o?eO(?:<sep>h?[O2])*|oU<numbers>": _mdays,
     r"<when>h?[NO](?:<sep>h?[NO]){0,31}f?<months><year>(?:<sep>h?[NO]f?M<year>){0,12}": _dates,
@@ -437,7 +433,7 @@ _FORMS: Final[dict[str, _Build]] = {
     r"Z": lambda _: Say(windows=((Clock(0), Clock(1439)),)),
     r"ihU": lambda tokens: Say(part="day", asks="" if _period(tokens)[0] == "d" else "when?"),
     r"(?:[ie]h?|@)R(?:<sep>[ei]?h?R)?|R<sep>R|[oie]?V|o?e[~A2O]R": _part,
-    r"[@oF]?(?:H|q|<numbers>U?)[pt][eh]U|@?(?:H|q|NU?)p|ohU|@?h?J[f_][eh]U": _past,
+    r"[@oF]?(?:H|q|<numbers>U?)[pt][eh]U|@?(?:H|q|<numbers>U?)p|ohU|@?h?J[f_][eh]U": _past,
     r"[@o]?B(?:<sep>B){0,12}(?:p[eh]U)?": _past,
     r"[@of]?[U2]<numbers>(?:f[eh]U)?": _listed,
     r"1|c": lambda tokens: (

@@ -72,14 +72,15 @@ _IDIOMS: Final = {
     r"(?:all )?(?:a?round[ -]the[ -]clock|day and night|24/7|all day(?: long)?)": ("Z", None),
     r"(?:working|business|office|school|week|work) days": ("S", WORKDAYS),
     r"(?:working|business|office|school|week|work) day": ("s", WORKDAYS),
-    r"weekends? included|including weekends|even (?:at|on) weekends": ("v", None),
+    r"weekends? included|including weekends|even (?:at|on) weekends"
+    "|(?<=every day )of the (?:week|year)|(?<=every hour )of the day": ("v", None),
     r"(?:all )?(?:the )?year[ -]round|all year(?: long)?|throughout the year": ("y", None),
     r"half[ -](?:an )?hours?": ("U", (30, "min")),
     r"quarters?[ -](?:of an |an )?hours?": ("U", (15, "min")),
     r"half[ -](?:a )?years?": ("U", (6, "m")),
     r"skipping shorter months|(?:only )?in months that have (?:one|it)": ("!", None),
-    r"(?:but )?not (?:on|at|in)(?: the)?|but not|(?:apart|aside) from|other than": ("x", None),
-    "not(?= (?:mon|tue|wed|thu|fri|sat|sun|week))": ("x", None),
+    r"(?:but )?(?:not|never) (?:on|at|in)(?: the)?|but not|(?:apart|aside) from|other than"
+    "|not(?= (?:mon|tue|wed|thu|fri|sat|sun|week))": ("x", None),
     r"first (?:on|(?:run|time)(?: on)?)": ("g", None),
     "each and every|(?:every|each) single": ("e", None),
     "(?:all )?through(?:out)?(?= the (?:night|day|morning|evening))": ("i", None),
@@ -121,7 +122,7 @@ _LEX: Final = re.compile(
     (?P<iso>\d{4}-\d\d-\d\d)(?![\w-])
   | (?P<clock>(?<![\w.:])(?:[01]?\d|2[0-4])(?:[:.h][0-5]\d(?::[0-5]\d)?)?\ ?[ap]\.?m\b\.?
         |(?<![\w.:])\d{1,2}(?::[0-5]\d(?::[0-5]\d)?(?![\w:])|h[0-5]\d\b)
-        |(?<=(?:day|ays|ily)\ )\d{1,2}h(?=\s*(?:$|[,;.)])))
+        |(?:(?<=(?:day|ays|ily)\ )|(?<=(?:day|ays|ily),\ ))\d{1,2}h(?=\s*(?:$|[,;.)])))
   | (?P<point>(?<![\w.:$€£])(?:[01]?\d|2[0-3])\.[0-5]\d(?![\w.%]))
   | (?P<minute>(?<![\w:]):[0-5]\d(?![\w:]))
   | (?P<ordinal>\d{1,2}(?:st|nd|rd|th)(?:-to-last)?\b)
