@@ -102,8 +102,11 @@ def drift(text: str, rule: Rule, *, zone_name: str = "UTC", has_time: bool = Tru
         others = kept - {ClaimPlace.TITLE} if manner == "name" else kept
         is_weak = manner == "name" or (place, manner) == (ClaimPlace.BODY, "said")
         dayless = [replace(say, weekdays=frozenset()) for say in says]
-        # The time of a single weekday must be that of the rule.
-        is_other = manner == "single" and bool(every[-1].once or _broken(dayless, every))
+        # The time of a single weekday must be that of the rule, or its day if it stands apart.
+        timeless = [replace(say, times=frozenset()) for say in says]
+        is_single = manner == "single" or (manner == "apart" and bool(_broken(timeless, every)))
+        is_rare = len(every[-1].weekdays) > 1 and not any(say.times for say in says)
+        is_other = is_single and bool(every[-1].once or is_rare or _broken(dayless, every))
         is_other |= place is ClaimPlace.TITLE and _is_ahead(says, every[-1])
         if lost and not (lost == "days" and (may_choose or (is_weak and others))) and not is_other:
             meant = _proposed(says, every[0], rule, zone_name)
@@ -331,7 +334,7 @@ def _keeps_count(say: Say, series: Series) -> bool:
 def _keeps_weekdays(say: Say, series: Series) -> bool:
     is_rarer = say.every is not None and not say.is_short and say.every != (1, "d")
     is_used = is_rarer or not say.recurs or series.share(say.weekdays) > 0.9
-    return is_used and series.weekdays == say.weekdays
+    return bool(say.minus) or (is_used and series.weekdays == say.weekdays)
 
 
 def _keeps_months(say: Say, series: Series) -> bool:
@@ -384,9 +387,8 @@ def _numbers(day: date) -> set[tuple[int, int]]:
     before, after, weekday = day.day - 1, _left(day), day.weekday()
     found = {(1 + before // 7, weekday), (-1 - after // 7, weekday)}
     found |= {(1, WORKING)} if weekday < 5 and before <= (2 if weekday == 0 else 0) else set()
-    return found | (
-        {(-1, WORKING)} if weekday < 5 and after <= (2 if weekday == 4 else 0) else set()
-    )
+    is_last = weekday < 5 and after <= (2 if weekday == 4 else 0)
+    return found | ({(-1, WORKING)} if is_last else set())
 
 
 def _keeps_times(say: Say, series: Series) -> bool:
@@ -413,6 +415,8 @@ def _keeps_part(say: Say, series: Series) -> bool:
 def _keeps_windows(say: Say, series: Series) -> bool:
     """Whether all times are in a window, and fill each from its start to its end."""
     left = set(series.times)
+    if len(left) == 1 and not say.is_short:  # a stretch that begins then: Sundays 3:00-4:00
+        return any(_readings(window[0], say.part) & left for window in say.windows)
     for window in say.windows:
         first, last = (placed(clock, say.part).minute for clock in window)
         last += _DAY * (last < first)

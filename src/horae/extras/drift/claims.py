@@ -31,7 +31,7 @@ class Claim(NamedTuple):
     says: tuple[Say, ...]
     place: ClaimPlace
     manner: str  # "name": an adjective; "self": the entry acts;
-    # "single": a weekday with a time, which may be another's; "said": any other
+    # "single" ("apart" after a comma): a weekday with a time, maybe another's; "said": any other
 
 
 _CLASSES: Final = {
@@ -40,13 +40,13 @@ _CLASSES: Final = {
     "|since",
     "DET": "the|a|an|this|that|these|those|our|its|my|your|his|her|their",
     "BE": "is|are|be|gets?|will|has|have",
-    "RUN": "runs?|fires?|starts?|goes|go|executes?|scheduled|happens?|occurs?|repeats?|recurs?"
-    "|kicks|triggers?",
+    "RUN": "(?:take|i)s (?:place|held)|runs?|fires?|starts?|goes|go|executes?|scheduled"
+    "|happens?|occurs?|repeats?|recurs?|kicks|triggers?",
     "JOB": "job|agent|script|task|run|entry|workflow|command|cron|trigger|timer|thing|reminder"
     "|alarm|prompt|nudge",
     "SELF": "ø|<JOB>",
     "EMB": "that|those|which|who|whose|whom|where|when|can|must|did|ensure|verify|confirm|sure|warn"
-    "|alert|he|she|they|you|i|his|her|their|your|my|someone|everyone|people|most|many|some"
+    "|alert|he|she|they|you|i|his|her|their|your|my|someone|everyone|people|most|many|some|itself"
     "|another|other|others|both|half|several|few|nothing|nobody|none",
     "BOUND": r"of|for|than|by|before|after|about|since|until|(?<!the )till|due|per|next|last|all"
     r"|around|roughly|approximately|nearly|almost|least|most|every|each|as|like|versus|vs"
@@ -75,16 +75,18 @@ _CLASSES: Final = {
     "IDLE": r"(?!(?:.* )?(?:<RUN>)(?: off| up| out)? «)",
     "OURS": "(?!.* (?:<EMB>) .*«)",
     "NOUN": r"[\w'-]+",
-    "SMALL": "<DET>|<PREP>|it|them|him|us|me|out|off|up|back|round|every|all|once|only",
+    "SMALL": "<DET>|<PREP>|it|them|him|us|me|out|off|up|back|round|every|all|once|only|everything",
     "PRE": r"(?:… )?(?:[^«]*, )?(?:(?:so|and|then|but|therefore|hence|thus) )?",
     "STAYS": "departs|opens|closes|ends|leaves|lasts|takes|costs|saves|covers|expires|arrives"
     "|meets",
-    "SUBJECT": "it|it's|we|(?:i|you)(?:'\\w+)? (?:\\S+ )+?(?:it|this)"
+    "SUBJECT": "(?:i|it|this)(?:'ll| will)? (?:ping|nudge|remind|tell|mail|prompt|warn)s? you"
+    "|(?:i|you)(?:'ll| will)? (?:get|be|am|are) (?:reminded|pinged|nudged|prompted|told)"
+    "|it|it's|we(?! (?:get through|have|need|use)\\b)|(?:i|you)(?:'\\w+)? (?:\\S+ )+?(?:it|this)"
     "|this (?:one|(?:<NOUN> ){0,2}<ACTS>)"
     "|(?:(?:the|our|this|an?) <KIND>)?(?:<JOB>)|(?:the|our|this|an?) <KIND>ø"
     "|(?:the|our|this) đ (?:.* )?(?:<RUN>|(?:is|are|gets?) (?:<MADE>))"
     "|(?:\\S+ ){1,3}(?:is|are|gets?) đ"
-    "|(?:the|our|this) (?:<NOUN> )?(?:<PERIODICAL>) (?:(?:is|are|gets?) (?:<MADE>)|goes out)"
+    "|(?:the|our|this) (?:<NOUN> )?(?:<PERIODICAL>) (?:(?:is|are|gets?) (?:<MADE>)|goes out|leaves)"
     "|(?:the|our) (?:<NOUN> ){1,2}(?:is|gets) (?:run|started|triggered|executed|done|performed)",
     "KIND": r"(?:(?!(?:<EMB>)\b|\S*['’])\S+ )?",
     "ACTS": r"(?:\w+ly |always )?(?:<BE>|<RUN>|(?!<STAYS>)<VERB>)",
@@ -95,39 +97,31 @@ _RULES: Final = (
     # Bound to a word before it, one of several, in doubt, or over.
     ("tb", r"(?!.*\b(?:scheduled for|set (?:to|for)) «)(?:.* )?(?:<BOUND>) «", ""),
     ("tb", r".*«[^»]*X|(?:.* )?\d+ (?:<Q>|<T>)", ""),
-    ("tb", r".*» (?:or|if|unless|when|rather|instead|vs|versus|->)\b", ""),
-    ("tb", r".*» in (?:spring|summer|autumn|winter)\b", ""),
+    ("tb", r".*» (?:or|if|unless|rather|instead|vs|versus|->|in (?:\w+er|spring|autumn))\b", ""),
     ("tb", r"(?:.* )?(?:<DOUBT>|\w+n't) (?:.* )?«", ""),
     ("b", r"(?:.* )?(?:<PAST>)\b", ""),
     ("b", r"(?:.* )?by (?:this|(?:<DET>) (?:<SELF>))\b<OURS>", "self"),
     ("b", r"(?:.* )?by (?:<DET>)\b|(?:needed|wanted|required|used) (?:for|by|in|at)\b", ""),
     ("b", r"(?:\w+ed|<STATE>) <ANY> [^,]*, (?:<DET>)\b", ""),
     # It opens the clause.
-    ("b", r"(?:an? )?<Q> (?:<SELF>)(?: \W|$)", "said"),
     ("b", "<ANY> (?:is (?:enough|fine|plenty)|will do)$", "said"),
     ("tb", r"<ANY> (?:<BE>|<EMB>|of|->)(?!\S)", ""),
-    ("b", r"<o> it\b", ""),
+    ("b", r"<o> (?:it\b|,)", ""),
     ("tb", r"<ANY>(?: ,)? (?:this|(?:<DET>) (?:<SELF>))\b", "said"),
     ("t", r"<ANY>(?: ,)? (?:<DET>) .*\b(?:is|are|gets) (?!(?:<STATE>)\b)\w+(?:ed|n|t)\b", "said"),
     ("b", r"<ANY>(?: ,)? (?:the|our) [đø] (?:<RUN>|is|are|gets?)\b", "said"),
     ("tb", r"<ANY>(?: ,)? (?:<DET>)\b", ""),
-    ("b", "<o> ,", ""),
     ("tb", "<ANY><STOP>", "said"),
     ("t", r"<q> (?:\S*'s?|\S*s’|<MEASURE>|\S*ж\S*)(?!\S)", ""),
     ("t", r"<C>|<q> (?:<NOUN> ){1,2}(?:<MEASURE>|\S*ж\S*)<STOP>", ""),
     ("t", r"<q> (?:<NOUN> )?(?:<PERIODICAL>) (?!(?:<PREP>|and|or|but|then)\b)\w", ""),
-    ("t", r"<q> (?:<NOUN> ){0,2}(?:<PERIODICAL>) :$", ""),
+    ("t", r"<q> (?:<NOUN> ){0,2}(?:<PERIODICAL>) :$|<j> (?:<NOUN> ){2}\w|(?:<j>|<c>) .*:$", ""),
     ("t", r"<q> <NOUN>(?: <NOUN>){0,2}?<STOP>", "name"),
+    ("t", r"<c> [a-z]", "said"),
     ("tb", r"<ANY> (?:we|it|this)\b|<O>|<s>", "said"),
     ("t", r"<E> (?!\w*[^\Ws]s(?!\S))(?!\S+ (?:\S+ )?(?:<BE>)\b)", "said"),
-    ("tb", "<ANY>", ""),
     # It closes the clause, or what comes before a preposition.
-    (
-        "b",
-        r"(?:it|this|it's)(?: one)? (?:is )?(?:an?|our) <Q> |(?:.* )?as an? <Q> (?:<SELF>)\b",
-        "self",
-    ),
-    ("b", r"(?!.* (?:<EMB>|<BE>) ).* , <Q>$", "said"),
+    ("b", r"(?:it|this|it's)(?: one| is)* (?:an?|our) <Q> |.*\bas an? <Q> (?:<SELF>)\b", "self"),
     ("tb", "(?!.*<O>).*»(?!<STOP>)", ""),
     ("t", r"(?!.*, «)(?:.* )?(?:(?:<EMB>|<BE>) (?:.* )?|\( (?:<DET>) .*)«", ""),
     ("t", r"(?!.*(?:, \w+|scheduled for) «)\S+ (?:.* )?(?:<STATE>|\w*[^\We]ed) «", ""),
@@ -136,6 +130,7 @@ _RULES: Final = (
     ("tb", r"<IDLE>.*(?:\b(?:for|about|before|after|until|with) [^,]*<T>|<T> [^)])", ""),
     ("tb", r"<IDLE>(?:\S+ <T>|.*<b>)", ""),
     ("tb", r"(?:.*\babout\b|(?:remind|tell|ask)\b.*\bto\b).*[^,( ] (?:<n>|<T>)", ""),
+    ("t", r"<IDLE>(?:it|he|she|they)\b", ""),
     ("t", ".*<T>", "said"),
     ("t", r"\S+(?: (?:up|in|out) [^«]*)? ?<u> (?![,)]|at\b|on\b|$)", ""),
     ("tb", r"(?:prepare|book|plan)\b.*\bfor\b|(?:.* )?(?:before|after) .*«", ""),
@@ -162,8 +157,10 @@ _OTHER: Final = re.compile(  # a label that says when something else is, and one
     r".*\b(?:last|next|previous|first|latest|opening|deadline|due|support|office|business)\b"
 )
 _LABEL: Final = re.compile(
-    r".*\b(?:frequency|cadence|schedule|interval|recurrence|recurring|rhythm|timing|often|periodicity|cycle"
-    rf"|{_CLASSES['RUN']})\b|(?:(?:job|exec\w+|schedul\w+) )?(?:when|days?|times?|every|at|period)$"
+    rf"(?:(?:how|start|{_CLASSES['DET']}|{_CLASSES['JOB']}|exec\w+|[đø]) )*(?:often|timing|cycle"
+    r"|frequency|cadence|schedule|interval|recurrence|recurring|rhythm|periodicity"
+    rf"|{_CLASSES['RUN']})\b|(?:(?:job|exec\w+|schedul\w+) )?(?:when|days?|times?|at|period)$"
+    r"|(?:\S+ )?every$"
 )
 # Not read: drawers, blocks, planning, keywords, tables, quotations (whole lines); then links,
 # stamps, code, quotations, struck text, addresses, paths, and words glued to a sign.
@@ -189,11 +186,13 @@ _TITLE: Final = re.compile(
 )
 _SENTENCE: Final = re.compile(r"(?<![ap]\.m)[.!]\s*$|[^\W\d]{3}[.;!?]\s[A-Z]")
 _CUT: Final = re.compile(
-    r"(?<![ap]\.m)(?<!\be\.g)(?<!\bi\.e)[.;?!]+(?=[\s)]|$)|\s[-–—]+\s|\n[ \t]*(?=\n)|:+(?=\s)"
-    r"|\n[ \t]*(?=(?:[-+*]|\d+[.)])\s|[A-Z]\w* ?:)|\f"
+    r"(?<![ap]\.m)(?<!\be\.g)(?<!\bi\.e)[.;?!]+(?=[\s)]|$)|(?<!\d)\s[-–—]+\s|\s[-–—]+\s(?!\d)"
+    r"|\n[ \t]*(?=\n)|:+(?=\s)|\n[ \t]*(?=(?:[-+*]|\d+[.)])\s|[A-Z]\w* ?:)|\f"
 )
-# A labelled value ends with its line.
-_LABELLED: Final = re.compile(r"(?m)^([ \t]*(?:[-+*] )?[A-Z]\w*(?: \w+)? ?:[ \t][^\n]*)\n")
+# A labelled value ends with its line, and so does a comment.
+_LABELLED: Final = re.compile(
+    r"(?m)^([ \t]*(?:(?:[-+*] )?[A-Za-z]\w*(?: \w+)? ?:|#+)[ \t][^\n]*)\n(?![ \t]*#)"
+)
 _BULLET: Final = re.compile(r"[\s>#(]*(?:[-+*]|\d+[.)])?\s*(?:\[[ Xx-]\]\s*)?")
 _NOISE: Final = re.compile(  # a modal before a verb of running, and ages: older than two days
     rf"\b(?:must|should|will|shall|please|(?:has|have|needs?|is \w+) to)"
@@ -207,9 +206,7 @@ _ZONE: Final = re.compile(
 )
 _BEGUN: Final = re.compile(r"[#+*-] |.?\n|(?:\A|..)(?:[A-Z]|will\b)", re.DOTALL)
 _DASH: Final = re.compile(r"\s{0,9}[-–—:]")
-_OWN: Final = frozenset(
-    ("ø", *_CLASSES["JOB"].split("|"), "note")
-)  # labels of the entry's own notes
+_OWN: Final = frozenset(("ø", *_CLASSES["JOB"].split("|"), "note"))  # labels of its own notes
 _UTC: Final = frozenset({"UTC", "GMT", "Z", "Etc/UTC"})
 
 
@@ -239,10 +236,8 @@ def claims(text: str, *, zone_name: str = "UTC") -> list[Claim]:
     own = _own_words(title if place is ClaimPlace.TITLE else "")
     body = _LABELLED.sub("\\1\f", plain[first:])
     clauses = [*_clauses(title, 0, place, own), *_clauses(body, first, ClaimPlace.BODY, own)]
-    found = (
-        _claim(plain, each, said, zone_name) for each in clauses for said in phrases_of(each.tokens)
-    )
-    return [claim for claim in found if claim is not None]
+    pairs = ((each, said) for each in clauses for said in phrases_of(each.tokens))
+    return [claim for each, said in pairs if (claim := _claim(plain, each, said, zone_name))]
 
 
 def _blank(found: re.Match[str]) -> str:
@@ -273,8 +268,10 @@ def _clauses(text: str, offset: int, place: ClaimPlace, own: dict[str, str]) -> 
         ]
         low = [token.text.lower() for token in tokens]
         if tokens and len(tokens) <= 120:
+            named = " ".join(own.get(word, own.get(word[:5], word)) for word in label)
             is_wrong = _OTHER.match(" ".join(label)) is not None
-            is_label = not is_wrong and _LABEL.match(" ".join(label)) is not None
+            is_label = not is_wrong and any(map(_LABEL.match, (named, " ".join(label))))
+            is_wrong = is_wrong or (not is_label and "schedule" in label[1:])
             if is_label and (head := _implied(tokens, label)):
                 tokens, low = [*head, *tokens], ["every", *low]
             is_own = not _OWN.isdisjoint(own.get(word, word) for word in label)
@@ -324,8 +321,11 @@ def _claim(text: str, clause: _Clause, said: Said, zone_name: str) -> Claim | No
     rules = (then for at, form, then in _TABLE if clause.place[0] in at and form.match(shown))
     manner = next(rules, "")
     is_single = not is_whole and any(say.weekdays and not say.recurs for say in says)
-    manner = "single" if manner and is_single else manner
-    return Claim(start, end, says, clause.place, manner) if manner else None
+    is_apart = not first or tokens[first - 1].symbol == ","
+    manner = ("apart" if is_apart else "single") if manner and is_single else manner
+    is_line = clause.place is ClaimPlace.BODY and last - first == len(tokens)
+    place = ClaimPlace.LABEL if is_line else clause.place
+    return Claim(start, end, says, place, manner) if manner else None
 
 
 def _mark(clause: _Clause, symbols: str, says: Sequence[Say], first: int, last: int) -> str:
@@ -340,7 +340,9 @@ def _mark(clause: _Clause, symbols: str, says: Sequence[Say], first: int, last: 
         "O": any(say.once for say in says),
         "Q": is_often,
         "X": is_often and any(token.symbol == "Q" for token in near),
-        "q": is_often or (symbols[0] == "Q" and "Q" not in symbols[1:]),
+        "q": is_often or re.fullmatch("Q[^Q]*|WR", symbols),
+        "j": symbols == "WR",
+        "c": symbols == "T",
         "T": not any(s.recurs or s.kinds or s.once or s.months or s.minutes for s in says),
         "b": is_numbers or set(symbols) <= set("mU&,"),  # a number that need not be a time
         "E": re.search("[ecP]", symbols) or symbols.count("W") > 1,
@@ -355,7 +357,7 @@ def _mark(clause: _Clause, symbols: str, says: Sequence[Say], first: int, last: 
 def _is_clear(say: Say, *, is_whole: bool) -> bool:
     """Whether a statement says something for sure; a single day may be meant only once."""
     is_open = (say.asks and not (say.either or say.edge)) or (
-        say.weekdays and not (say.recurs or is_whole or say.times)
+        say.weekdays and not (say.recurs or is_whole or say.times or say.part)
     )
     is_vague = any(day == WORKING and abs(n) > 1 for n, day in say.nth)  # which cron cannot say
     told = say.once, say.recurs, say.kinds, say.times, say.minutes, say.months
