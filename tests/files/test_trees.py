@@ -20,6 +20,7 @@ from scale import scaled
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from pathlib import Path
+from time import monotonic
 
 P = ParamSpec("P")
 PERSON = {
@@ -277,9 +278,28 @@ async def test_a_repository_without_a_commit_holds_runs_back_until_it_has_one(
     plan.mkdir()
     git("init", "--quiet", at=plan)
     trees = Trees(plan, tmp_path / "data")
-    assert str(await trees.why_held()).startswith(f"{plan} has no commit")
+    assert str(await trees.why_held("wren")).startswith(f"{plan}: it has no commit")
     git("-c", "user.name=u", "-c", "user.email=u@h", "commit", "--allow-empty", "-qm1", at=plan)
-    assert await trees.why_held() is None
+    assert await trees.why_held("wren") is None
+    git("checkout", "--quiet", "--detach", at=plan)
+    assert "no branch is checked out" in str(await trees.why_held("wren"))
+
+
+@story
+async def test_a_tree_that_git_could_not_make_holds_its_agent_back_for_a_minute(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trees = ground.here()
+    await trees.take("wren")
+    trees.release("wren")
+    (trees.path_of("wren") / ".git/HEAD").write_text("no reference")
+    with pytest.raises(HeldBackError, match="the tree of wren cannot be made") as held:
+        await trees.take("wren")
+    assert await trees.why_held("wren") == str(held.value)
+    assert await trees.why_held("robin") is None
+    now = monotonic() + 61
+    monkeypatch.setattr("horae.files.git.trees.monotonic", lambda: now)
+    assert await trees.why_held("wren") is None
 
 
 # What agents do to the repositories that they work in

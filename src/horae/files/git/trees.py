@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from horae.core.ports import HeldBackError, Tree
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 _PATIENCE: Final = timedelta(seconds=5)  # with git, while plans wait to be read
 _PLAN: Final = "plan"  # the clone of the plan, in the data directory of a node
 _OWN: Final = 0.5  # seconds between checks whether the plan was changed here
+_AGAIN: Final = 60.0  # seconds until a tree that could not be made is tried again
 _MANY: Final = 5  # kept works that are named
 _SOON: Final = timedelta(seconds=5)  # after an origin that was unreachable, or refused
 
@@ -109,6 +111,8 @@ class Trees:
     # a user to merge (branch); None: delivered if the agent is of the crew.
     uncommitted: str | None = None
     _locks: dict[str, int] = field(default_factory=dict, repr=False)
+    # When git could not make the tree of an agent, and why.
+    _failed: dict[str, tuple[float, str]] = field(default_factory=dict, repr=False)
 
     def path_of(self, key: str) -> Path:
         return self.data / "trees" / key
@@ -120,12 +124,21 @@ class Trees:
             return []
         return [each.name for each in found if is_repository(each)]
 
-    async def why_held(self) -> Reason | None:
-        """Return why no tree can be made: without a commit there is nothing to clone."""
-        if not is_repository(self.root) or self.names() or await self._git(self.root).head():
+    async def why_held(self, agent: str) -> Reason | None:
+        """Return why no tree can be made for an agent; one of git counts for a minute."""
+        if not is_repository(self.root):
             return None
-        words = f"{self.root} has no commit, so no agent can work in a clone of it; commit the plan"
-        return Reason(ReasonCode.NOT_READY, words)
+        failed_at, words = self._failed.get(agent, (0.0, ""))
+        words = words if monotonic() - failed_at < _AGAIN else ""
+        git = self._git(self.root)
+        try:
+            await git.branch()
+            if not self.names() and await git.head() is None:
+                words = "it has no commit, so no agent can work in a clone of it; commit the plan"
+                words = f"{self.root}: {words}"
+        except GitError as error:
+            words = str(error)
+        return Reason(ReasonCode.NOT_READY, words) if words else None
 
     async def take(self, agent: str, *, is_member: bool = False) -> Tree:
         """Return a tree for one run of an agent, up to date if possible.
@@ -156,13 +169,17 @@ class Trees:
                 why = conflict if pulled.paths else why_refused(pulled)
                 troubles.append(f"{many} behind, {why}")
             edits = tuple(each for each in await plan.uncommitted() if _is_plan(each))
+            self._failed.pop(agent, None)
             return Tree(path, key, "; ".join(troubles), edits)
         except (GitError, OSError) as error:
             self.release(key)
             why = str(error)
             if isinstance(error, OSError):
                 why = f"{error.filename or self.data}: {(error.strerror or why).lower()}"
-            raise HeldBackError(f"the tree of {agent} cannot be made: {why}") from None
+            words = f"the tree of {agent} cannot be made: {why}"
+            if isinstance(error, GitError):  # git touches files, at which the engine looks again
+                self._failed[agent] = monotonic(), words
+            raise HeldBackError(words) from None
         except BaseException:
             self.release(key)
             raise

@@ -312,7 +312,7 @@ class AgentHost:
         obstacle = self.obstacle(agent, tools)
         if obstacle is not None:
             return obstacle.why()
-        return await self.why_held(agent) or await self.trees.why_held()
+        return await self.why_held(agent) or await self.trees.why_held(agent.name)
 
     async def why_held(self, agent: Agent) -> Reason | None:
         return await why_held(self.place, self.registry.asked_for(agent), agent.environment)
