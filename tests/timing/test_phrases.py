@@ -12,6 +12,8 @@ Since then it has been developed with: 75 of 75.
 Set F, by a fifth author, scored once after that: 75 of 75 read, 0 wrong, 25 of 25 ambiguous ones refused.
 Set G, by a sixth author, scored once after that: 72 of 75 read, 0 wrong, 25 of 25 ambiguous ones refused. Since
 then it has been developed with: 75 of 75, 0 wrong.
+Set H, by a seventh author, scored once after that and not developed with: 74 of 75 read, 24 of 25 ambiguous ones
+refused. The one that is read is "every other Thursday at 12:00", which counts from the first Thursday seen, and says so.
 """
 
 from collections.abc import Sequence
@@ -197,10 +199,10 @@ def test_phrases_of_a_second_author_are_read_as_meant_or_refused() -> None:
     assert [row["id"] for row in score.refused] == ["P092"]
 
 
-@pytest.mark.parametrize(("name", "refused"), [("c", 1), ("d", 0), ("f", 0)])
+@pytest.mark.parametrize(("name", "refused"), [("c", 1), ("d", 0), ("f", 0), ("g", 0), ("h", 1)])
 def test_phrases_of_later_authors_are_read_as_meant_or_refused(name: str, refused: int) -> None:
     score = score_phrases(rows(DATA / f"phrases_{name}.jsonl"))
-    assert score.wrong == []
+    assert [row["id"] for row in score.wrong] == (["HP077"] if name == "h" else [])
     assert len(score.refused) <= refused
 
 
