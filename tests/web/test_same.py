@@ -437,7 +437,7 @@ async def compare(root: Path, data: Path, act: Act = nothing) -> list[Fire]:
                 assert occurrences(text, now, edge) == near, f"export ics, {is_kept=}"
 
         if told:
-            await play(here, root, month, [each for each in soon if is_headline(root, each.title)])
+            await play(here, root, month, soon)
 
         days = dict(by_day(whole))
         quiet = (now.date() + timedelta(days=n) for n in range(1, (midnight - now).days))
@@ -461,11 +461,6 @@ async def compare(root: Path, data: Path, act: Act = nothing) -> list[Fire]:
         foretold = {(fire, each["key"]) for fire, each in zip(same, told, strict=True)}
         assert foretold <= set(lived), "each under the key that was foretold"
         return same
-
-
-def is_headline(root: Path, title: str) -> bool:
-    """Tell whether a title is that of a headline; the simulator plays nothing else."""
-    return f"* {title}" in (root / "plan.org").read_text()
 
 
 def test_there_are_examples() -> None:
