@@ -579,14 +579,19 @@ async def test_a_place_leads_to_its_plan_and_what_is_no_plan_is_only_named(tmp_p
             await open_.page(link)
 
 
+async def deploy_page(open_: Open) -> str:
+    """Add a manual trigger and its agent, and return its page."""
+    await open_.here.ask("trigger-agents", {"name": "worker"})
+    kept: dict[str, object] = {"name": "deploy", "agent": "worker", "prompt_template": "Go."}
+    kept["trigger_config"] = {"type": "manual"}
+    await open_.here.ask("triggers", kept)
+    return await open_.page("/entries/deploy")
+
+
 @story
 async def test_a_trigger_that_no_file_has_has_no_line_in_one(tmp_path: Path) -> None:
     async with opened(tmp_path) as open_:
-        await open_.here.ask("trigger-agents", {"name": "worker"})
-        kept: dict[str, object] = {"name": "deploy", "agent": "worker", "prompt_template": "Go."}
-        kept["trigger_config"] = {"type": "manual"}
-        await open_.here.ask("triggers", kept)
-        text = await open_.page("/entries/deploy")
+        text = await deploy_page(open_)
         assert '<span class="place">trigger deploy</span>' in text
         assert "triggers/deploy:1" not in text
         assert '<pre class="tail" tabindex="0">Go.</pre>' in text, "the prompt, not how it is kept"
@@ -626,11 +631,7 @@ async def test_an_agent_shows_the_work_that_was_kept_with_its_diff(tmp_path: Pat
     git("commit", "-qm", "Write a letter")
     git("switch", "-q", "main")
     async with opened(tmp_path) as open_:
-        await open_.here.ask("trigger-agents", {"name": "worker"})
-        kept: dict[str, object] = {"name": "deploy", "agent": "worker", "prompt_template": "Go."}
-        kept["trigger_config"] = {"type": "manual"}
-        await open_.here.ask("triggers", kept)
-        text = await open_.page("/entries/deploy")
+        text = await deploy_page(open_)
         assert "Kept work worker/7: 1 file<" in text
         assert "horae agent work take worker/7" in text
         assert "+Dear &lt;all&gt;" in text

@@ -258,7 +258,7 @@ class PlanView:
             numbers = await ledger.read(
                 lambda tx: tx.execute("SELECT max(number) FROM entry").fetchone()
             )
-            org, now = _PlanFiles(root, plans, self._when.zone), self._when.now
+            org, now = _ReadPlans(root, plans, self._when.zone), self._when.now
             scan = partial(ledger.scan, ORG, now=now, term=1, patience=timedelta(0))
             is_whole = self._knows != "plans" and root in self._named.values()
             if is_whole and (place is not None or _has_more(root)):
@@ -281,7 +281,7 @@ class PlanView:
             yield ledger, entries, numbers[0] or 0
 
 
-class _PlanFiles:
+class _ReadPlans:
     """Plan files that were read, as a source of entries."""
 
     name: Final = ORG

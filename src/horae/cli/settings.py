@@ -26,7 +26,7 @@ class _Show(click.Command):
     context_class = _ShownContext
 
 
-class _Settings(group.SharedGroup):
+class _SettingsGroup(group.SharedGroup):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         args = self.take_shared(ctx, args)
         is_ours = args[:1] in ([each] for each in ("trust", "--help", "-h"))
@@ -40,7 +40,7 @@ class _Settings(group.SharedGroup):
         self.format_commands(ctx, formatter)
 
 
-@click.group(cls=_Settings, subcommand_metavar="[NAME] | trust")
+@click.group(cls=_SettingsGroup, subcommand_metavar="[NAME] | trust")
 def config() -> None:
     """Show the settings.
 
